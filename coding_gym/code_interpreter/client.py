@@ -54,14 +54,14 @@ class Contexts:
     def __init__(self, http: HttpClient) -> None:
         self._http = http
 
-    def create(self, *, language: str = "python", cwd: str = "/home/user") -> Context:
+    def create(self, *, language: str = "python", cwd: str | None = None) -> Context:
         """Start a separate interpreter.
 
         Args:
             language: ``python``, ``javascript``, ``typescript``, ``bash``, or the name of a Jupyter kernel in the image.
-            cwd: Working directory.
+            cwd: Working directory; that of the sandbox's image if None, ``/home/user`` in the default one.
         """
-        body = json.dumps({"language": language, "cwd": cwd}).encode()
+        body = json.dumps({"language": language} if cwd is None else {"language": language, "cwd": cwd}).encode()
         with self._http.request("POST", "/contexts", body=body) as response:
             return Context(**self._http.json(response))
 

@@ -274,7 +274,10 @@ class Templates:
             if request.from_template is not None or error.status != HTTPStatus.NOT_FOUND:
                 raise
             if not self._settings.root:
-                message = f"the image {name[:100]!r} requires a server with --root, whose engine builds templates"
+                message = (
+                    f"the image {name[:100]!r} is not one of this server's: start it with --template {name[:100]}=IMAGE, "
+                    "or with --root, whose engine builds templates of any image"
+                )
                 raise ApiError(HTTPStatus.NOT_FOUND, message) from error
         return None, Image(name)
 

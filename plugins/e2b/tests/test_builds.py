@@ -50,7 +50,7 @@ class FalseHosts:
     async def open(self, image, *, is_own, is_root=False):
         if self.error is not None:
             raise self.error
-        return SimpleNamespace(), self._add()
+        return SimpleNamespace(config=SandboxConfig()), self._add()
 
     async def fork(self, host, session, count):
         await self.may_fork.wait()

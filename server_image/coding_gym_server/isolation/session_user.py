@@ -213,11 +213,29 @@ def enter_as_root(users: SessionUsers, user: int, *, owner: int = 0) -> int:
     Raises:
         OSError: If the kernel, its configuration or a seccomp filter does not permit it.
     """
+    tree = create_for_roots(users, user, owner=owner)
+    root_user.become(users.own)
+    os.chdir("/")
+    return tree
+
+
+def create_for_roots(users: SessionUsers, user: int, *, owner: int) -> int:
+    """Give the calling process, as for ``enter_as_root``, a system that several may share, without becoming root of it.
+
+    Args:
+        users: As for ``enter_as_root``.
+        user: As for ``enter_as_root``.
+        owner: As for ``enter_as_root``.
+
+    Returns:
+        As ``enter_as_root``.
+
+    Raises:
+        OSError: As for ``enter_as_root``.
+    """
     _join_group(users, user)
     tree, parent_of_slots = _create(users, root_user.ROOT + owner, is_root=True)
     os.close(parent_of_slots)
-    root_user.become(users.own)
-    os.chdir("/")
     return tree
 
 
@@ -421,13 +439,14 @@ def open_namespaces() -> tuple[int, ...]:
     return tuple(os.open(f"/proc/self/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in _NAMESPACES)
 
 
-def join(users: SessionUsers, user: int, namespaces: Iterable[int]) -> None:
+def join(users: SessionUsers, user: int, namespaces: Iterable[int], *, is_root: bool = False) -> None:
     """Give the calling process, a session root with capabilities in its user namespace, files and IPC objects of another one.
 
     Args:
         users: Users and disks of the sandbox.
         user: The user's id, as for ``enter``.
         namespaces: Descriptors from ``open_namespaces``.
+        is_root: Whether the system is one of ``create_for_roots``, of which the process becomes root.
 
     Raises:
         OSError: If the kernel or a seccomp filter does not permit it.
@@ -439,7 +458,11 @@ def join(users: SessionUsers, user: int, namespaces: Iterable[int]) -> None:
     # Of the mounts, only the files are common.
     mounts.unshare(mounts.NEW_MOUNTS)
     _cover_system(proc)
-    _become(users, user)
+    if is_root:
+        root_user.become(users.own)
+        os.chdir("/")
+    else:
+        _become(users, user)
 
 
 def open_mounts() -> int:

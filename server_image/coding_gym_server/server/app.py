@@ -112,6 +112,7 @@ def create_app(
     memory = memory_limit() if is_mounted_in_memory(str(config.workspaces)) else None
     zygotes = SessionZygotes(zygote)
     container = ContainerDirectory(config.workspaces) if profile.users is None else None
+    of_root = None if image is None else image.layout
     executors = ExecutorPool(
         zygotes,
         container,
@@ -120,14 +121,14 @@ def create_app(
         users=profile.users,
         max_used_bytes=None if memory is None else memory * _MAX_FILES_FRACTION,
         measurements=measurements,
-        of_root=PRIVATE if image is None else image.layout,
+        of_root=of_root or PRIVATE,
     )
     slots = ForkSlotFactory(zygote, profile)
     sessions = SessionRegistry(executors, screens, defaults, slots, limit=config.max_sessions, measurements=measurements)
     python = "notebook" if config.default_backend == "python" and is_installed("notebook") else config.default_backend
     files: SharedFiles
     if profile.users is not None:
-        files = SharedSystem(zygote, profile.users.of_contexts, backend=config.default_backend)
+        files = SharedSystem(zygote, profile.users.of_contexts, backend=config.default_backend, of_root=of_root)
     else:
         assert container is not None
         files = SharedContainer(container, executors.wait_until_shareable)
@@ -138,13 +139,13 @@ def create_app(
     def contexts() -> ContextRegistry:
         from coding_gym_server.server.code_interpreter.contexts import ContextRegistry, ContextSettings
 
-        return ContextRegistry(sessions, files, ContextSettings(python=python))
+        return ContextRegistry(sessions, files, ContextSettings(python=python, cwd=(of_root or PRIVATE).work))
 
     @functools.cache
     def contexts_of_sessions() -> SessionContexts:
         from coding_gym_server.server.code_interpreter.contexts import ContextSettings, SessionContexts
 
-        return SessionContexts(sessions, ContextSettings(python=python))
+        return SessionContexts(sessions, ContextSettings(python=python, cwd=(of_root or PRIVATE).work))
 
     @functools.cache
     def grading() -> GradingService:

@@ -302,18 +302,19 @@ class SessionRoot(ProcessRoot):
         users = self._profile.users
         assert users is not None
         if isinstance(request, JoinSystem):
-            session_user.join(users, user, namespaces)
-            self._layout = msgspec.structs.replace(PRIVATE, authority=request.authority)
+            session_user.join(users, user, namespaces, is_root=self._image is not None)
+            if self._image is not None:
+                self._become_root()
+            self._layout = msgspec.structs.replace(self._layout, authority=request.authority)
             return Joined(), ()
         assert isinstance(request, EnterOwnSystem | CreateSystem)
+        owner = 0 if self._image is None else self._image.account.user
         if isinstance(request, EnterOwnSystem) and request.is_root:
-            tree = session_user.enter_as_root(users, user, owner=0 if self._image is None else self._image.account.user)
-            self._profile = msgspec.structs.replace(self._profile, is_root=True)
-            if self._image is not None:
-                self._programs, self._layout = self._image, self._image.layout
-                # Programs have the image's variables only.
-                os.environ.clear()
+            tree = session_user.enter_as_root(users, user, owner=owner)
+            self._become_root()
             return Mounted(), (tree,)
+        if isinstance(request, CreateSystem) and self._image is not None:
+            return Mounted(), (session_user.create_for_roots(users, user, owner=owner), *session_user.open_namespaces())
         slots = request.slots if isinstance(request, EnterOwnSystem) else 0
         tree, parent = session_user.enter(users, user, slots=slots)
         if slots:
@@ -323,6 +324,14 @@ class SessionRoot(ProcessRoot):
         if isinstance(request, CreateSystem):
             return Mounted(), (tree, *session_user.open_namespaces())
         return Mounted(), (tree, session_user.open_mounts()) if request.shares_files else (tree,)
+
+    def _become_root(self) -> None:
+        """Run programs as those of the image, if it is another one, in a system of which the process has become root."""
+        self._profile = msgspec.structs.replace(self._profile, is_root=True)
+        if self._image is not None:
+            self._programs, self._layout = self._image, self._image.layout
+            # Programs have the image's variables only.
+            os.environ.clear()
 
     def _handle_requests(self) -> None:
         worker = None

@@ -13,6 +13,7 @@ import gymnasium as gym
 import pytest
 
 from coding_gym import CodingEnv, SandboxConfig
+from coding_gym.code_interpreter import CodeInterpreter
 from coding_gym.errors import ConfigurationError, ImageBuildError, SandboxStartError
 from coding_gym.sandbox import start_sandbox
 from coding_gym.sandbox.docker import dockerfiles, runtime
@@ -353,3 +354,19 @@ def test_directory_with_dockerfile(docker_engine, tmp_path, caplog):
 def test_directory_without_dockerfile(tmp_path):
     with pytest.raises(ConfigurationError, match="a directory with a Dockerfile; there is no"):
         start_sandbox(SandboxConfig(provider="docker", image=tmp_path))
+
+
+def test_contexts_of_code_interpreter(hostile):
+    with CodeInterpreter(provider="docker", image=hostile, preload=(), sessions=4) as interpreter:
+        bash = interpreter.contexts.create(language="bash")
+        first = interpreter.execute("id -un; pwd; command -v python3; cat given; echo made > made", context=bash)
+        assert (first.stdout, bash.cwd) == ("agent\n/testbed\ngiven\n", "/testbed")
+        python = interpreter.contexts.create()
+        assert (
+            interpreter.execute("import os; print(open('made').read(), os.getuid())", context=python).stdout == "made\n 1500\n"
+        )
+        # Only their files are common.
+        assert interpreter.execute("sleep 1000 & kill -0 $!; ls /proc | grep -c '^[0-9]*$'", context=bash).stdout < "9"
+        assert interpreter.execute("1 + 1").text == "2"
+        interpreter.files.write("uploaded.txt", b"uploaded")
+        assert interpreter.execute("cat /home/user/uploaded.txt", context=bash).stdout == "uploaded"

@@ -32,7 +32,6 @@ from coding_gym_server.server.code_interpreter.contexts import (
 from coding_gym_server.server.code_interpreter.languages import DEFAULT_LANGUAGE, backend_of, normalize
 from coding_gym_server.server.sessions.session import INFRASTRUCTURE_ERRORS
 from coding_gym_server.worker.backends.jupyter.kernelspecs import missing_kernel
-from coding_gym_server.workspace.layout import PRIVATE
 
 __all__ = ["interpreter_routes"]
 
@@ -81,7 +80,7 @@ def interpreter_routes(find: Callable[[Request], ContextRegistry], *, prefix: st
         contexts = find(request)
         body = BodyValidator(await read_body(request))
         language = body.string("language", optional=True) or DEFAULT_LANGUAGE
-        cwd = body.string("cwd", optional=True) or PRIVATE.home
+        cwd = body.string("cwd", optional=True)
         body.check()
         try:
             return JSONResponse(_described(await contexts.create(language, cwd)))

@@ -60,11 +60,13 @@ class ContextSettings(msgspec.Struct, kw_only=True, frozen=True):
 
     Attributes:
         python: The backend that executes Python.
+        cwd: The working directory of a context whose client does not say.
         timeout: Wall-clock limit of an execution in seconds, unless the request specifies one.
         max_output_chars: Maximum number of code points of stdout, and of stderr, of an execution.
     """
 
     python: str = "notebook"
+    cwd: str = PRIVATE.home
     timeout: float = DEFAULT_TIMEOUT
     max_output_chars: int = 4 * 1024 * 1024
 
@@ -277,8 +279,12 @@ class ContextRegistry:
         except KeyError:
             raise ContextNotFoundError(identifier) from None
 
-    async def create(self, language: str, cwd: str) -> InterpreterContext:
+    async def create(self, language: str, cwd: str | None) -> InterpreterContext:
         """Create a context and start its interpreter.
+
+        Args:
+            language: Name or alias of the language.
+            cwd: Its working directory; that of the settings if None or empty.
 
         Raises:
             UnknownBackendError: If no installed backend executes that language.
@@ -288,8 +294,9 @@ class ContextRegistry:
         """
         if self._limit is not None and len(self._contexts) >= self._limit:
             raise SessionLimitError(len(self._contexts), self._limit)
-        await self._check_directory(cwd)
-        context = self._make(normalize(language), cwd)
+        directory = cwd or self._settings.cwd
+        await self._check_directory(directory)
+        context = self._make(normalize(language), directory)
         await context.begin()
         self._contexts[context.id] = context
         return context
@@ -335,7 +342,7 @@ class ContextRegistry:
         # One default context per backend, not per language: TypeScript and JavaScript share variables.
         backend = backend_of(language, python=self._settings.python)
         if backend not in self._defaults:
-            context = self._defaults[backend] = self._make(language, PRIVATE.home)
+            context = self._defaults[backend] = self._make(language, self._settings.cwd)
             self._contexts[context.id] = context
         return self._defaults[backend]
 
@@ -352,7 +359,7 @@ class ContextRegistry:
         await self._files.start()
         directory = self._files.seen_by_server(cwd)
         if not os.path.isabs(cwd) or not os.path.isdir(directory) or not os.access(directory, os.X_OK):
-            message = f"cwd {cwd!r} is not an accessible directory: expected an absolute path such as {PRIVATE.home}"
+            message = f"cwd {cwd!r} is not an accessible directory: expected an absolute path such as {self._settings.cwd}"
             raise WorkingDirectoryError(message)
 
 

@@ -19,7 +19,8 @@ from coding_gym_server.ipc.system_messages import CreateSystem, JoinSystem
 from coding_gym_server.ipc.zygote_messages import ForkRoot
 from coding_gym_server.server.supervisor.systems import SessionSystem, call_new_root
 from coding_gym_server.server.supervisor.zygote_handle import ForkError, ZygoteHandle
-from coding_gym_server.workspace.layout import PRIVATE
+from coding_gym_server.workspace.layout import Layout
+from coding_gym_server.workspace.root_directory import RootDirectory
 from coding_gym_server.workspace.session_directory import (
     ContainerDirectory,
     MountedDirectory,
@@ -114,7 +115,8 @@ class SharedMounts(SharedFiles):
         await self.start()
         assert self._files is not None
         # The sessions share a directory for temporary files, but no screen.
-        layout = msgspec.structs.replace(PRIVATE, authority=f"{PRIVATE.authority}-{secrets.token_hex(8)}")
+        authority = f"{self._files.layout.authority}-{secrets.token_hex(8)}"
+        layout = msgspec.structs.replace(self._files.layout, authority=authority)
         directory = SharedDirectory(self._files, layout)
         # The root must find Python there.
         directory.repair()
@@ -131,13 +133,15 @@ class SharedSystem(SharedMounts):
         zygote: Forks the root that makes it.
         user: Id of its user: the server's, unless the sandbox has users for sessions.
         backend: Name of the backend of most sessions, whose modules the zygote has imported.
+        of_root: Directories of sessions whose programs are those of another image, else None.
     """
 
-    def __init__(self, zygote: ZygoteHandle, user: int, *, backend: str) -> None:
+    def __init__(self, zygote: ZygoteHandle, user: int, *, backend: str, of_root: Layout | None = None) -> None:
         super().__init__()
         self.user = user
         self._zygote = zygote
         self._backend = backend
+        self._of_root = of_root
 
     async def _open(self) -> tuple[MountedDirectory, list[int]]:
         try:
@@ -145,7 +149,7 @@ class SharedSystem(SharedMounts):
         except ChannelClosedError:
             # The zygote died and has been replaced: retry once.
             tree, *namespaces = await self._found()
-        return MountedDirectory(tree), namespaces
+        return MountedDirectory(tree) if self._of_root is None else RootDirectory(tree, self._of_root), namespaces
 
     async def _found(self) -> list[int]:
         """Let a root make the system; return descriptors of the root directory of its files and of its namespaces."""
