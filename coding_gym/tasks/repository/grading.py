@@ -331,7 +331,8 @@ def _apply_patch(env: CodingEnv, directory: str, patch: str) -> None:
     """
     if not patch.strip():
         return
-    write_files(env, {_PATCH_FILE: f"{patch.rstrip()}\n".encode()})
+    # No line of it is stripped: an empty one belongs to the last hunk.
+    write_files(env, {_PATCH_FILE: (patch if patch.endswith("\n") else f"{patch}\n").encode()})
     result = _run(env, ["sh", "-c", _PATCH, "sh", _PATCH_FILE], cwd=directory, timeout=_PATCH_TIMEOUT)
     remove(env, [_PATCH_FILE])
     if result.exit_code != 0:

@@ -93,6 +93,8 @@ def outcomes(graded):
     ("patch", "outcome", "cases"),
     [
         (PATCH, VerdictOutcome.PASSED, ["passed", "passed"]),
+        (PATCH.rstrip("\n"), VerdictOutcome.PASSED, ["passed", "passed"]),
+        (PATCH.replace("1,5 +1,5", "1,4 +1,4").removesuffix(" def negate(a):\n"), VerdictOutcome.PASSED, ["passed", "passed"]),
         ("", VerdictOutcome.FAILED, ["failed", "passed"]),
         (PATCH.replace("+    return a + b", "+    return 7"), VerdictOutcome.FAILED, ["failed", "passed"]),
         (PATCH.replace("+    return a + b", "+    import os; os._exit(0)"), VerdictOutcome.FAILED, ["not_run", "not_run"]),
