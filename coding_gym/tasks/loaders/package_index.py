@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import re
@@ -38,10 +39,10 @@ def download(library: str, file: str, *, sha256: str, path: Path) -> None:
     content = _fetch(library, file)
     if (found := _hash_of(content)) != sha256:
         message = (
-            f"Expected {file} to have the SHA-256 {sha256}, got {found} from {_shown(_index())}. It is not what has been "
-            "published on PyPI: use another index, with PIP_INDEX_URL"
+            f"Expected {file} to have the SHA-256 {sha256}, got {found} from {_index()}. It is not what has been published "
+            "on PyPI: use another index, with PIP_INDEX_URL"
         )
-        raise ConfigurationError(message)
+        raise ConfigurationError(_without_credentials(message))
     replace_file(path, content)
 
 
@@ -66,33 +67,36 @@ def _fetch(library: str, file: str) -> bytes:
             links = [urljoin(listing.url, unescape(link)) for link in _LINK.findall(listing.text)]
             link = next((link for link in links if unquote(urlsplit(link).path).endswith(f"/{file}")), None)
             if link is None:
-                message = f"Expected {_shown(page)} to list {file}, found {len(links)} other files: use PyPI, or a mirror of it"
-                raise ConfigurationError(message)
+                message = f"Expected {page} to list {file}, found {len(links)} other files: use PyPI, or a mirror of it"
+                raise ConfigurationError(_without_credentials(message))
             answer = session.get(link, timeout=_TIMEOUT)
             answer.raise_for_status()
             return answer.content
     except requests.RequestException as error:
         message = (
-            f"{file} cannot be downloaded from {_shown(_index())}, as is necessary once: {error}. "
+            f"{file} cannot be downloaded from {_index()}, as is necessary once: {error}. "
             "Check that this machine reaches it, or name a mirror of PyPI with PIP_INDEX_URL"
         )
-        raise ConfigurationError(message) from error
+        # The reason has the credentials, too.
+        raise ConfigurationError(_without_credentials(message)) from None
 
 
 def _index() -> str:
     """Return the address of the package index: that of pip's environment or configuration, or PyPI's."""
-    if configured := os.environ.get("PIP_INDEX_URL"):
-        return configured
+    return os.environ.get("PIP_INDEX_URL") or _configured_index()
+
+
+@functools.cache
+def _configured_index() -> str:
     asked = subprocess.run(
         [sys.executable, "-m", "pip", "config", "get", "global.index-url"], capture_output=True, text=True, check=False
     )
     return asked.stdout.strip() or _PYPI
 
 
-def _shown(url: str) -> str:
-    """Return an address without the credentials that it may have."""
-    parts = urlsplit(url)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+def _without_credentials(text: str) -> str:
+    """Return a text whose addresses lack the credentials that they may have."""
+    return re.sub(r"(?<=://)[^/@\s]*@", "", text)
 
 
 def _hash_of(content: bytes) -> str:

@@ -26,9 +26,9 @@ from coding_gym.tasks.repository.tests import RepositoryCommand, RepositoryTests
 from coding_gym.tasks.task import Task
 from coding_gym_server.protocol.grading import GradingMode
 
-__all__ = ["REPAIRS", "load_repairs", "repair_names"]
+__all__ = ["load_repairs", "repair_names"]
 
-REPAIRS = "repairs"
+_SUITE = package_files("envs_registry") / "repairs"
 _SUFFIX = ".toml"
 _DOCKERFILE = "Dockerfile"
 _DIRECTORY = "/testbed"
@@ -83,44 +83,51 @@ class _RepairFile(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 def repair_names() -> tuple[str, ...]:
-    """Return the ids of the tasks, without downloading them."""
-    return tuple(f"{REPAIRS}/{entry.name.removesuffix(_SUFFIX)}" for entry in _entries())
+    """Return the ids of the tasks of the suite, without downloading anything."""
+    return tuple(_id_of(_SUITE, entry) for entry in _entries(_SUITE))
 
 
-def load_repairs(*, grading: GradingMode | str | None = None) -> list[Task]:
+def load_repairs(directory: Path | None = None, *, grading: GradingMode | str | None = None) -> list[Task]:
     """Return the tasks of the suite, after downloading what the cache lacks of them.
 
     Args:
+        directory: A directory of files in the same format, with a Dockerfile, instead of the suite ``repairs``.
         grading: The grading mode, see ``Task``.
 
     Raises:
-        ConfigurationError: If a source distribution cannot be downloaded, or is not the expected one.
+        ConfigurationError: If a file is not in the format, or a source distribution cannot be downloaded, or is not the
+            expected one.
     """
-    return [with_grading(_load(entry), grading) for entry in _entries()]
+    suite = directory or _SUITE
+    return [with_grading(_load(suite, entry), grading) for entry in _entries(suite)]
 
 
-def _root() -> Traversable:
-    return package_files("envs_registry") / REPAIRS
+def _entries(suite: Traversable) -> list[Traversable]:
+    return sorted((entry for entry in suite.iterdir() if entry.name.endswith(_SUFFIX)), key=lambda entry: entry.name)
 
 
-def _entries() -> list[Traversable]:
-    return sorted((entry for entry in _root().iterdir() if entry.name.endswith(_SUFFIX)), key=lambda entry: entry.name)
+def _id_of(suite: Traversable, entry: Traversable) -> str:
+    return f"{suite.name}/{entry.name.removesuffix(_SUFFIX)}"
 
 
-def _load(entry: Traversable) -> Task:
-    name = entry.name.removesuffix(_SUFFIX)
-    content = msgspec.toml.decode(entry.read_bytes(), type=_RepairFile)
-    cached = cache_directory().absolute() / REPAIRS / name
+def _load(suite: Traversable, entry: Traversable) -> Task:
+    try:
+        content = msgspec.toml.decode(entry.read_bytes(), type=_RepairFile)
+    except msgspec.MsgspecError as error:
+        message = f"{entry} is not in the format of a repair: {error}"
+        raise ConfigurationError(message) from error
+    identity = _id_of(suite, entry)
+    cached = cache_directory().absolute() / "releases" / identity
     image = cached / "image"
     earlier, later = image / "earlier.tar.gz", cached / "later.tar.gz"
     for release, path in ((content.earlier, earlier), (content.later, later)):
         download(content.library, release.file, sha256=release.sha256, path=path)
-    dockerfile = (_root() / _DOCKERFILE).read_bytes()
+    dockerfile = (suite / _DOCKERFILE).read_bytes()
     if not (image / _DOCKERFILE).exists() or (image / _DOCKERFILE).read_bytes() != dockerfile:
         replace_file(image / _DOCKERFILE, dockerfile)
     directories = {path.rpartition("/")[0] or path for path in content.tests}
     return Task(
-        id=f"{REPAIRS}/{name}",
+        id=identity,
         prompt=content.prompt.strip(),
         tests=RepositoryTests(
             image=str(image),
@@ -138,7 +145,7 @@ def _load(entry: Traversable) -> Task:
         ),
         reference=_difference(_read(earlier, content.changes), _read(later, content.changes)),
         metadata={
-            "suite": REPAIRS,
+            "suite": suite.name,
             "difficulty": content.difficulty,
             "tags": content.tags,
             "earlier": content.earlier.file,
