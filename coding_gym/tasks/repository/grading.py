@@ -41,6 +41,8 @@ _FILE_BYTES = 16 << 20
 _PATCH_TIMEOUT = 60.0
 _SHORT_TIMEOUT = 60.0
 _SHOWN_CHARS = 2000
+_INODES = 1_000_000
+_PIDS = 4096
 _PATCH = """
 if command -v git >/dev/null; then
     git -c safe.directory='*' apply --whitespace=nowarn - <"$1" && exit
@@ -183,6 +185,9 @@ def config_for(config: SandboxConfig, tests: RepositoryTests, network: str | Non
         # Changed files lie in memory.
         mem=str(mem + disk),
         disk=str(disk),
+        # What installs packages, or builds with many processes, needs more than an interpreter does.
+        inodes=max(config.inodes, _INODES),
+        pids_limit=max(config.pids_limit, _PIDS),
         network=network,
     )
 
@@ -298,7 +303,7 @@ def _run_tests(
     shown = ProcessResult(0, b"", b"")
     for command in tests.commands:
         options: dict[str, Any] = {"timeout": command.timeout, "max_output_bytes": _OUTPUT_BYTES, "env": tests.environment}
-        result = _run(env, command.command, cwd=layout.directory, **options)
+        result = _run(env, command.command, cwd=layout.directory, user=command.user or None, **options)
         if command.results == "reward":
             reward, case = _reward_of(env, command, result, layout.directory)
             cases.append(case)
@@ -385,7 +390,7 @@ def _reward_of(env: CodingEnv, command: RepositoryCommand, result: ProcessResult
             outcome, message = CaseOutcome.NOT_RUN, str(error)
         except ValueError as error:
             message = str(error)
-    return reward, CaseResult(name=command.command, outcome=outcome, message=message)
+    return reward, CaseResult(name=command.command.partition("\n")[0], outcome=outcome, message=message)
 
 
 def _written_by(env: CodingEnv, command: RepositoryCommand, directory: str) -> bytes:
@@ -419,7 +424,7 @@ def _cases_of(command: RepositoryCommand, results: Results, otherwise: CaseOutco
     if not command.names:
         # All that there are must pass.
         if not results:
-            return [CaseResult(name=command.command, outcome=otherwise, message=message)]
+            return [CaseResult(name=command.command.partition("\n")[0], outcome=otherwise, message=message)]
         return [CaseResult(name=name, outcome=outcome) for name, outcome in results.items() if outcome != CaseOutcome.NOT_RUN]
     found = [(name, _outcome_in(results, name)) for name in command.names]
     return [

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
+from typing import Any
 from xml.etree import ElementTree
 
 from coding_gym_server.protocol.grading import CaseOutcome
@@ -26,6 +28,8 @@ _PYTEST = {
 }
 _PYTEST_LINE = re.compile(rf"({'|'.join(_PYTEST)})\s+(\S.*)")
 _PYTEST_VERBOSE_LINE = re.compile(rf"(\S+::.*?)\s+({'|'.join(_PYTEST)})(?:\s+\[\s*\d+%\])?(?:\s+\(.*\))?")
+_PYTEST_SUMMARY = re.compile(r"short test summary info")
+_PYTEST_SUMMARY_LINE = re.compile(rf"({'|'.join(_PYTEST)}):?\s+(\S.*)")
 _UNITTEST = {
     "ok": CaseOutcome.PASSED,
     "expected failure": CaseOutcome.PASSED,
@@ -64,6 +68,24 @@ def parse_pytest(output: str) -> Results:
         elif match := _PYTEST_VERBOSE_LINE.fullmatch(line):
             name, status = match.groups()
             _add(results, name, _PYTEST[status])
+    return results
+
+
+def parse_pytest_summary(output: str) -> Results:
+    """Return the results in pytest's short test summary, as Terminal-Bench and R2E-Gym have them.
+
+    A test is named ``Class.test``, without its file. Of several with a name, the last counts. Tests that are skipped pass, and
+    those that are expected to fail must.
+    """
+    results: Results = {}
+    for line in _lines(_PYTEST_SUMMARY.split(output, maxsplit=1)[1]) if _PYTEST_SUMMARY.search(output) else ():
+        if match := _PYTEST_SUMMARY_LINE.fullmatch(line):
+            status, name = match.groups()
+            if status in ("FAILED", "ERROR"):
+                # Behind it, there is why it has not passed.
+                name = name.split(" - ")[0]
+            outcome = {"SKIPPED": CaseOutcome.PASSED, "XPASS": CaseOutcome.FAILED}.get(status, _PYTEST[status])
+            results[(name.partition("::")[2] or name).replace("::", ".").strip()] = outcome
     return results
 
 
@@ -120,15 +142,21 @@ def parse_junit(document: bytes) -> Results:
 
 
 def parse_reward(content: bytes) -> float:
-    """Return the number in a file with a reward.
+    """Return the reward in a file: a number, or a JSON object with one, or with several of which one is named ``reward``.
 
     Raises:
         ValueError: If it is not a number from 0 to 1.
     """
     text = content.decode(errors="replace").strip()
     try:
-        reward = float(text)
-    except ValueError:
+        value: Any = json.loads(text) if text.startswith("{") else text
+    except (ValueError, RecursionError):
+        value = text
+    if isinstance(value, dict):
+        value = next(iter(value.values())) if len(value) == 1 else value.get("reward")
+    try:
+        reward = float(value)
+    except (TypeError, ValueError):
         reward = -1.0
     if not 0 <= reward <= 1:
         message = f"expected the reward to be a number from 0 to 1, got {text[:50]!r}"
@@ -146,6 +174,6 @@ def _add(results: Results, name: str, outcome: CaseOutcome) -> None:
 
 
 PARSERS: Mapping[str, Callable[[str], Results]] = MappingProxyType(
-    {"pytest": parse_pytest, "unittest": parse_unittest, "sympy": parse_sympy}
+    {"pytest": parse_pytest, "pytest summary": parse_pytest_summary, "unittest": parse_unittest, "sympy": parse_sympy}
 )
 """Parsers of output by the name of the test runner."""

@@ -17,22 +17,25 @@ class RepositoryCommand(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """A command that runs tests.
 
     Attributes:
-        command: Command of the shell. Its environment and its user are those of the image.
-        results: What tells the results: lines of the output of ``"pytest"`` (with ``-rA``, or ``-v``), of ``"unittest"`` (with
-            ``-v``, or Django's runner with ``-v 2``), or of ``"sympy"`` (its runner with ``--verbose``); a ``file`` in JUnit's
-            format (``"junit"``); a ``file`` with a number of which 1 passes (``"reward"``); or the ``"exit code"``.
+        command: Command of the shell. Its environment is that of the image. Its first line names it.
+        results: What tells the results: lines of the output of ``"pytest"`` (with ``-rA``, or ``-v``), of its summary alone
+            (``"pytest summary"``, for tests that are named without their files), of ``"unittest"`` (with ``-v``, or Django's
+            runner with ``-v 2``), or of ``"sympy"`` (its runner with ``--verbose``); a ``file`` in JUnit's format
+            (``"junit"``); a ``file`` with a number of which 1 passes (``"reward"``); or the ``"exit code"``.
         file: Path of that file, relative to the directory of the tests.
         must_pass: Names of the tests that the submission must make pass, as the results have them; see ``RepositoryTests``.
         keep_passing: Names of the tests that pass without it, and must still do so.
         timeout: Seconds after which it is ended.
+        user: Name or id of the user who runs it; that of the image if empty.
     """
 
     command: _Text
-    results: Literal["pytest", "unittest", "sympy", "junit", "reward", "exit code"] = "pytest"
+    results: Literal["pytest", "pytest summary", "unittest", "sympy", "junit", "reward", "exit code"] = "pytest"
     file: _Text | None = None
     must_pass: tuple[str, ...] = ()
     keep_passing: tuple[str, ...] = ()
     timeout: Annotated[float, msgspec.Meta(gt=0)] = 1800.0
+    user: str = ""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -66,7 +69,8 @@ class RepositoryTests(
         protected: Paths that have the state of the image when the tests run: files and directories that a solution has no
             reason to change, and tests depend on. ``.git`` and ``__pycache__`` are never carried.
         hidden: Paths of the image that the submission's session does not have, and the tests have.
-        files: Files that appear for the tests only, after the changes, and replace what is in their place.
+        files: Files that appear for the tests only, after the changes, and replace what is in their place. A path with a slash
+            at its end is a directory that all users can write.
         patch: A unified diff, relative to the directory, that is applied for the tests only. The files that it changes are
             protected.
         environment: Environment variables of the commands, in addition to those of the image.

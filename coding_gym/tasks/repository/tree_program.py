@@ -277,9 +277,17 @@ def restore(source: BinaryIO, paths: list[str]) -> None:
 
 
 def write(files: dict[str, list[Any]]) -> None:
-    """Write files, and the directories that they are in. What is in their place is removed."""
+    """Write files, and the directories that they are in. What is in their place is removed.
+
+    A path that ends with a slash is a directory that all users can write.
+    """
     for path, (content, mode) in files.items():
         _make_directories(os.path.dirname(path))
+        if path.endswith("/"):
+            descriptor = os.open(os.path.realpath(path), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            os.fchmod(descriptor, 0o777)
+            os.close(descriptor)
+            continue
         with _opened_parent(os.path.realpath(os.path.dirname(path)) + "/.") as parent:
             name = os.path.basename(path)
             _remove(name, parent)
