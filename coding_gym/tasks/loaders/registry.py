@@ -15,6 +15,7 @@ from coding_gym.errors import ConfigurationError
 from coding_gym.tasks.grading import Grader
 from coding_gym.tasks.loaders.modes import with_grading
 from coding_gym.tasks.loaders.rows import LoadOptions
+from coding_gym.tasks.loaders.task_folders import find_task_folders, load_task_folders
 from coding_gym.tasks.suite import TaskSuite
 from coding_gym.tasks.suite_check import check_tasks, warn_of
 from coding_gym.tasks.task import Task
@@ -43,11 +44,12 @@ def load_suite(spec: str | Path, *, check: bool | Grader = False, **options: Any
             * ``hf:NAME`` or ``hf:NAME:SPLIT``: a data set on the Hugging Face hub
             * ``NAME`` or ``NAME:ARGUMENT``: a suite that a plug-in adds
             * the path of a JSON Lines file or JSON array, of a Parquet file or directory, or of a directory of ``save_to_disk``
+            * the path of a task folder of Harbor or Terminal-Bench, or of a directory of task folders
 
         check: Whether to grade the references first, with a grader of the default provider or the given one, and to log a
             warning for each task that is broken or weak. What is found out is kept across runs.
-        options: Options of the loader. All accept ``grading``, where the tests run, see ``Task``; all but those of the
-            bundled suites and of ``repairs`` accept ``limits``, a ``GradingLimits``.
+        options: Options of the loader. All accept ``grading``, where the tests run, see ``Task``; all but those of the bundled
+            suites, of ``repairs`` and of task folders accept ``limits``, a ``GradingLimits``.
 
     Raises:
         ConfigurationError: If there is no such suite, its package is not installed, or its content is not a set of tasks.
@@ -104,7 +106,8 @@ def _load_suite(spec: str | Path, options: Mapping[str, Any]) -> TaskSuite:
     message = (
         f"There is no suite {text!r}{hint(text, (*_KINDS, *own, *added))}. "
         "Expected humaneval, mbpp:PATH, reasoning-gym:NAME, repairs, hf:NAME, "
-        f"the path of a .jsonl or .parquet file, or one of this package's own or of plug-ins: {', '.join([*own, *added])}"
+        f"the path of a .jsonl or .parquet file or of task folders, "
+        f"or one of this package's own or of plug-ins: {', '.join([*own, *added])}"
     )
     raise ConfigurationError(message)
 
@@ -138,6 +141,8 @@ def _load_path(path: Path, options: Mapping[str, Any]) -> TaskSuite:
     if not path.exists():
         message = f"There is no file {path}{f' in {Path.cwd()}' if not path.is_absolute() else ''}"
         raise ConfigurationError(message)
+    if find_task_folders(path):
+        return _load(load_task_folders, (path,), options)
     if path.is_dir() or path.suffix == _PARQUET:
         from coding_gym.tasks.loaders.hugging_face import load_hugging_face
 
