@@ -12,11 +12,13 @@ from coding_gym.tasks.loaders.ds1000 import ds1000_task
 from coding_gym.tasks.loaders.humaneval import evalplus_task, humaneval_task
 from coding_gym.tasks.loaders.mbpp import mbpp_task
 from coding_gym.tasks.loaders.modes import with_grading
+from coding_gym.tasks.loaders.r2e_gym import r2e_gym_task
 from coding_gym.tasks.loaders.repositories import swe_bench_task
 from coding_gym.tasks.loaders.row_tests import TESTS, with_other_tests
 from coding_gym.tasks.loaders.rows import LoadOptions, RowError, TaskRow
 from coding_gym.tasks.loaders.source_tests import PROMPTS, big_code_bench_task, class_eval_task, plain_task
 from coding_gym.tasks.loaders.split_tests import with_module
+from coding_gym.tasks.loaders.swe_smith import swe_smith_task
 from coding_gym.tasks.task import Task
 
 __all__ = ["TaskFormat", "find_format", "tasks_of_rows"]
@@ -50,6 +52,14 @@ _FORMATS = (
     TaskFormat("coding_gym", ("id", "prompt", "tests"), lambda row: Task.from_row(row.fields), None, lambda row: _is_own(row)),
     TaskFormat(
         "SWE-bench", ("problem_statement", "FAIL_TO_PASS|fail_to_pass", "test_patch", "instance_id"), swe_bench_task, None
+    ),
+    TaskFormat("R2E-Gym", ("docker_image", "expected_output_json", "problem_statement|prompt"), r2e_gym_task, None),
+    TaskFormat(
+        "SWE-smith",
+        ("problem_statement", "FAIL_TO_PASS", "PASS_TO_PASS", "patch", "instance_id", "image_name"),
+        swe_smith_task,
+        None,
+        lambda row: "swesmith" in f"{row.fields['image_name']} {row.fields.get('repo')}",
     ),
     TaskFormat("EvalPlus", ("prompt", "entry_point", "base_input"), evalplus_task),
     TaskFormat("BigCodeBench", ("complete_prompt|prompt_wo_doc", "entry_point", "test"), big_code_bench_task, ("test",)),
