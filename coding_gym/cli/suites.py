@@ -6,18 +6,23 @@ import contextlib
 import logging
 from collections import Counter
 from collections.abc import Iterator
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from coding_gym.cli.common import Provider, errors_in_red
+
+if TYPE_CHECKING:
+    from coding_gym.tasks import TaskSuite, Verdict
+    from coding_gym.tasks.suite_check import CheckedTask
 
 __all__ = ["suites"]
 
 suites = typer.Typer(help="List and check suites of tasks.")
 
 _Suite = Annotated[
-    str, typer.Argument(metavar="SUITE", help="humaneval, mbpp:PATH, hf:NAME, a .jsonl file, or a bundled suite.")
+    str, typer.Argument(metavar="SUITE", help="humaneval, mbpp:PATH, hf:NAME, a .jsonl file, task folders, or a bundled suite.")
 ]
 _LINE_CHARS = 80
 
@@ -45,7 +50,7 @@ _OTHERS = {
     "mbpp:PATH": "MBPP, from its file",
     "reasoning-gym:NAME": "generated tasks, with the package reasoning-gym",
     "hf:NAME": "a data set of the Hugging Face hub",
-    "PATH": "a file of tasks, .jsonl or .parquet",
+    "PATH": "a file of tasks, .jsonl or .parquet, or task folders of Harbor or Terminal-Bench",
 }
 """Suites that come from elsewhere."""
 
@@ -97,25 +102,60 @@ def check(
 ) -> None:
     """Grade the reference solutions of a suite: which of its tasks are broken or weak, and where their tests run.
 
-    Tests of repositories must also fail without a change.
+    Tests of repositories must also fail without a solution. Of their tasks, and those of task folders, a table is shown: the
+    strictest mode in which the reference passes, the scores of the reference and of nothing, and what is wrong.
 
     The exit code is 1 if a task is broken.
     """
-    from coding_gym.tasks import Grader, load_suite
+    from coding_gym.tasks import Grader
     from coding_gym.tasks.suite_check import check_tasks
 
     # Each broken task is listed below.
     with errors_in_red(), _quiet("coding_gym.tasks"):
-        tasks = load_suite(suite)
+        tasks, refused = _load(suite)
         with Grader(workers=workers, provider=provider.value, packages=packages or (), network=network, mem=mem) as grader:
             checked = list(check_tasks(tasks, grader, progress=not quiet))
-    for task in checked:
-        if task.problem:
-            typer.echo(f"broken: {task.task_id}: {' '.join(task.problem.split())}")
-        elif task.is_weak:
-            typer.echo(f"weak: {task.task_id}: too few questions to detect forged results reliably")
+    if refused or any(task.unchanged is not None for task in checked):
+        _show([*map(_cells, checked), *((name, "refused", "-", "-", reason) for name, reason in refused.items())])
+    else:
+        for task in checked:
+            if task.problem:
+                typer.echo(f"broken: {task.task_id}: {' '.join(task.problem.split())}")
+            elif task.is_weak:
+                typer.echo(f"weak: {task.task_id}: too few questions to detect forged results reliably")
     counts = Counter("no reference" if task.mode is None else "broken" if task.problem else task.mode.value for task in checked)
     weak = sum(task.is_weak and not task.problem for task in checked)
-    counted = [f"{count} {name}" for name, count in sorted(counts.items())]
-    typer.echo(f"{len(tasks)} task{'s' if len(tasks) != 1 else ''}: {', '.join(counted)}{f' ({weak} weak)' if weak else ''}")
+    counted = [f"{count} {name}" for name, count in sorted(counts.items())] + ([f"{len(refused)} refused"] if refused else [])
+    number = len(tasks) + len(refused)
+    typer.echo(f"{number} task{'s' if number != 1 else ''}: {', '.join(counted)}{f' ({weak} weak)' if weak else ''}")
     raise typer.Exit(1 if counts["broken"] else 0)
+
+
+def _load(suite: str) -> tuple[TaskSuite, dict[str, str]]:
+    """Return a suite, and the task folders that are none of it, with the reasons."""
+    from coding_gym.tasks import load_suite
+    from coding_gym.tasks.loaders.task_folders import read_task_folders
+
+    refused = {name: str(found) for name, found in read_task_folders(Path(suite)) if isinstance(found, Exception)}
+    options: dict[str, Any] = {"unsupported": "skip"} if refused else {}
+    return load_suite(suite, **options), refused
+
+
+def _cells(task: CheckedTask) -> tuple[str, ...]:
+    mode = "-" if task.mode is None else task.mode.value
+    return task.task_id, mode, _score(task.reference), _score(task.unchanged), task.problem
+
+
+def _score(verdict: Verdict | None) -> str:
+    if verdict is None:
+        return "-"
+    return verdict.outcome.value if verdict.score is None else f"{verdict.score:g}"
+
+
+def _show(rows: list[tuple[str, ...]]) -> None:
+    """Print a table; unlike rich's, it does not wrap where there is no terminal."""
+    table = [("task", "mode", "reference", "nothing", "problem"), *rows]
+    widths = [max(len(row[column]) for row in table) for column in range(4)]
+    for *cells, problem in table:
+        columns = [f"{cell:{width}}" for cell, width in zip(cells, widths, strict=True)]
+        typer.echo("  ".join([*columns, " ".join(problem.split())]).rstrip())
