@@ -35,6 +35,7 @@ cat {_OUTPUT}
 exit $code"""
 """As Harbor's verifier does it, for which reward.json precedes reward.txt."""
 
+_METADATA = ("author", "author_name", "author_email", "category", "description", "difficulty", "keywords", "tags")
 _DEFAULT_TIMEOUT = 1800.0
 _STORAGE = "10g"
 """As Harbor had it before it left that to its environments."""
@@ -159,6 +160,15 @@ class _Harbor(_Section):
     multi_step_reward_strategy: str | None = None
     steps: list[Any] = []
     artifacts: list[Any] = []
+    # Metadata that folders have outside of its section, where Harbor ignores it.
+    author: Any = None
+    author_name: Any = None
+    author_email: Any = None
+    category: Any = None
+    description: Any = None
+    difficulty: Any = None
+    keywords: Any = None
+    tags: Any = None
 
     def refused(self) -> Iterator[tuple[str, str]]:
         if self.steps:
@@ -219,7 +229,7 @@ def harbor_task(folder: Path) -> Task:
             network=config.environment.has_network and service.network,
         ),
         reference=_reference(folder, {**declared, **_variables(folder, "solution", config.solution.env)}),
-        metadata={"source": "Harbor", **{name: plain(value) for name, value in {**config.task, **config.metadata}.items()}},
+        metadata=_metadata(config),
         grading=GradingMode.COPY if is_separate else None,
     )
 
@@ -296,6 +306,12 @@ def _reference(folder: Path, environment: Mapping[str, str]) -> str | None:
         directories=_LOGS,
         environment={"DEBIAN_FRONTEND": "noninteractive", **environment},
     )
+
+
+def _metadata(config: _Harbor) -> dict[str, Any]:
+    outside = {name: value for name in _METADATA if (value := getattr(config, name)) is not None}
+    found = {**outside, **config.task, **config.metadata, "source": "Harbor"}
+    return {name: plain(value) for name, value in found.items()}
 
 
 def _without_canary(text: str) -> str:

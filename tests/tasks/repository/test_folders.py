@@ -70,11 +70,13 @@ def test_harbor(harbor, tmp_path):
     task = harbor(
         """
         version = "1.0"
+        tags = ["a"]
         artifacts = ["/app/report"]
         [task]
         name = "me/one"
         [metadata]
         difficulty = "easy"
+        source = "elsewhere"
         anything = { at = 1979-05-27 }
         [agent]
         timeout_sec = 30
@@ -115,6 +117,7 @@ def test_harbor(harbor, tmp_path):
     assert task.metadata == {
         "source": "Harbor",
         "name": "me/one",
+        "tags": ["a"],
         "difficulty": "easy",
         "anything": {"at": "1979-05-27"},
     }
