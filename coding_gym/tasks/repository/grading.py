@@ -41,6 +41,7 @@ _FILE_BYTES = 16 << 20
 _PATCH_TIMEOUT = 60.0
 _SHORT_TIMEOUT = 60.0
 _SHOWN_CHARS = 2000
+_MISSING = "it is not in the results"
 _INODES = 1_000_000
 _PIDS = 4096
 _PATCH = """
@@ -367,14 +368,14 @@ def _results_of(env: CodingEnv, command: RepositoryCommand, result: ProcessResul
         return _cases_of(command, {}, passed, f"exit code {result.exit_code}" if result.exit_code else "")
     if command.results in PARSERS:
         found = PARSERS[command.results](f"{result.stdout_text}\n{result.stderr_text}")
-        return _cases_of(command, found, CaseOutcome.NOT_RUN, "it is not in the results")
+        return _cases_of(command, found, CaseOutcome.NOT_RUN, _MISSING)
     try:
         found = parse_junit(_written_by(env, command, directory))
     except ChangesError as error:
         return _cases_of(command, {}, CaseOutcome.NOT_RUN, str(error))
     except ValueError as error:
         return _cases_of(command, {}, CaseOutcome.FAILED, str(error))
-    return _cases_of(command, found, CaseOutcome.NOT_RUN, "it is not in the results")
+    return _cases_of(command, found, CaseOutcome.NOT_RUN, _MISSING)
 
 
 def _reward_of(env: CodingEnv, command: RepositoryCommand, result: ProcessResult, directory: str) -> tuple[float, CaseResult]:
@@ -390,7 +391,7 @@ def _reward_of(env: CodingEnv, command: RepositoryCommand, result: ProcessResult
             outcome, message = CaseOutcome.NOT_RUN, str(error)
         except ValueError as error:
             message = str(error)
-    return reward, CaseResult(name=command.command.partition("\n")[0], outcome=outcome, message=message)
+    return reward, CaseResult(name=_name_of(command), outcome=outcome, message=message)
 
 
 def _written_by(env: CodingEnv, command: RepositoryCommand, directory: str) -> bytes:
@@ -406,6 +407,11 @@ def _written_by(env: CodingEnv, command: RepositoryCommand, directory: str) -> b
     except ChangesError as error:
         message = f"the command has not written {path}"
         raise ChangesError(message) from error
+
+
+def _name_of(command: RepositoryCommand) -> str:
+    """Return the name of the result of a command: its first line, which may be a comment."""
+    return command.command.partition("\n")[0].removeprefix("# ")
 
 
 def _timeout_of(command: RepositoryCommand) -> str:
@@ -424,7 +430,7 @@ def _cases_of(command: RepositoryCommand, results: Results, otherwise: CaseOutco
     if not command.names:
         # All that there are must pass.
         if not results:
-            return [CaseResult(name=command.command.partition("\n")[0], outcome=otherwise, message=message)]
+            return [CaseResult(name=_name_of(command), outcome=otherwise, message=message)]
         return [CaseResult(name=name, outcome=outcome) for name, outcome in results.items() if outcome != CaseOutcome.NOT_RUN]
     found = [(name, _outcome_in(results, name)) for name in command.names]
     return [
