@@ -53,7 +53,7 @@ _FORMATS = (
     TaskFormat(
         "SWE-bench", ("problem_statement", "FAIL_TO_PASS|fail_to_pass", "test_patch", "instance_id"), swe_bench_task, None
     ),
-    TaskFormat("R2E-Gym", ("docker_image", "expected_output_json", "problem_statement|prompt"), r2e_gym_task, None),
+    TaskFormat("R2E-Gym", ("docker_image", "expected_output_json", "problem_statement"), r2e_gym_task, None),
     TaskFormat(
         "SWE-smith",
         ("problem_statement", "FAIL_TO_PASS", "PASS_TO_PASS", "patch", "instance_id", "image_name"),

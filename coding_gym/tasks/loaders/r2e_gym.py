@@ -48,7 +48,8 @@ def r2e_gym_task(row: TaskRow) -> Task:
     if not names:
         message = "expected a test in expected_output_json that has PASSED"
         raise RowError(message)
-    statement = row.text("problem_statement", "prompt")
+    # Its prompt is what the statement was written for, and has the commit.
+    statement = row.text("problem_statement")
     issue = _ISSUE.search(statement)
     repository, commit = row.text("repo_name", default=""), row.text("commit_hash", "new_commit_hash", default="")
     return Task(

@@ -62,7 +62,7 @@ R2E_GYM = {
     "repo_name": "calc",
     "docker_image": "mine/calc:1",
     "commit_hash": "abc",
-    "prompt": "A prompt.",
+    "prompt": "Describe the commit that fixes it.",
     "problem_statement": "Ignored. [ISSUE]\nSums are wrong.\n[/ISSUE] Ignored.",
     "expected_output_json": json.dumps(
         {"\x1b[1mtest_add\x1b[0m": "PASSED", "TestOther.test_zero": "PASSED", "test_never - why": "FAILED"}
@@ -134,8 +134,8 @@ def test_invalid_rows_of_r2e_gym(load, changes, name):
 
 
 def test_r2e_gym_without_a_commit(load):
-    task = load(R2E_GYM, parsed_commit_content=None, problem_statement=None)
-    assert (task.reference, task.prompt) == (None, "A prompt.")
+    task = load(R2E_GYM, parsed_commit_content=None, problem_statement="Sums are wrong.")
+    assert (task.reference, task.prompt) == (None, "Sums are wrong.")
 
 
 def test_swe_smith(load, tmp_path):
