@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -15,16 +15,12 @@ from coding_gym.errors import ConfigurationError, ImageBuildError, SandboxStartE
 from coding_gym.sandbox.config import SandboxConfig, parse_size
 from coding_gym.tasks.repository.carrying import (
     ChangesError,
-    apply_changes,
+    arrange,
     collect_changes,
-    describe,
-    directories_of_root,
+    prepare,
     read_file,
     remove,
-    restore,
-    save,
     working_directory,
-    write_files,
 )
 from coding_gym.tasks.repository.results import PARSERS, Results, parse_junit, parse_reward
 from coding_gym.tasks.repository.tests import RepositoryCommand, RepositoryTests
@@ -45,18 +41,22 @@ _MISSING = "it is not in the results"
 _INODES = 1_000_000
 _PIDS = 4096
 _PATCH = """
-if command -v git >/dev/null; then
-    git -c safe.directory='*' apply --whitespace=nowarn - <"$1" && exit
+file=$(mktemp) && cat >"$file" || exit
+if command -v git >/dev/null && git -c safe.directory='*' apply --whitespace=nowarn - <"$file"; then
+    rm -f "$file"
+    exit
 fi
-patch --batch --forward --fuzz=5 --strip=1 --input="$1"
+patch --batch --forward --fuzz=5 --strip=1 --input="$file"
+code=$?
+rm -f "$file"
+exit $code
 """
 _PATCHED = re.compile(r"^(?:---|\+\+\+|rename from|rename to) (.+)$", re.MULTILINE)
-_PATCH_FILE = "/tmp/.coding-gym.patch"
 _SCRIPT = """
-if command -v bash >/dev/null; then exec bash "$1"; fi
-exec sh "$1"
+file=$(mktemp) && cat >"$file" || exit
+if command -v bash >/dev/null; then bash "$file" </dev/null; else sh "$file" </dev/null; fi
+rm -f "$file"
 """
-_SCRIPT_FILE = "/tmp/.coding-gym.sh"
 
 
 class RepositoryGrading:
@@ -88,7 +88,7 @@ class RepositoryGrading:
             ConfigurationError: If the tests cannot be run, or an option of the containers is invalid.
         """
         if tests.submission == "patch":
-            return self._grade(tests, GradingMode.COPY, lambda env, layout: _apply_patch(env, layout.directory, submission))
+            return self._grade(tests, GradingMode.COPY, submission)
         try:
             agent = self._begin("submission", config_for(self._config, tests, self._config.network))
         except (ImageBuildError, SandboxStartError) as error:
@@ -112,16 +112,8 @@ class RepositoryGrading:
         """
         mode = mode or GradingMode.COPY
         if mode is GradingMode.SESSION:
-            return _run_tests(agent, tests, mode, lambda env, layout: None, time.perf_counter())
-
-        def carry(env: CodingEnv, layout: _Layout) -> None:
-            directories = directories_of_root(env) if mode is GradingMode.LAYER else layout.carried
-            left_out = [*layout.protected, *layout.hidden]
-            before = describe(env, directories, left_out)
-            changes = collect_changes(agent, before, directories, left_out, max_bytes=tests.max_bytes)
-            apply_changes(env, changes, directories)
-
-        return self._grade(tests, mode, carry)
+            return _run_tests(agent, tests, mode, None, time.perf_counter())
+        return self._grade(tests, mode, agent)
 
     def close(self) -> None:
         """Remove the containers. Idempotent, and thread-safe: it ends a submission that is being graded."""
@@ -129,14 +121,14 @@ class RepositoryGrading:
         for env in environments.values():
             env.close()
 
-    def _grade(self, tests: RepositoryTests, mode: GradingMode, carry: Callable[[CodingEnv, _Layout], None]) -> Graded:
+    def _grade(self, tests: RepositoryTests, mode: GradingMode, submission: str | CodingEnv) -> Graded:
         began = time.perf_counter()
         try:
             env = self._begin("tests", config_for(self._config, tests, self._network))
         except (ImageBuildError, SandboxStartError) as error:
             # No image, or none that runs here: nothing that a submission has done.
             return _unavailable(error, mode)
-        return _run_tests(env, tests, mode, carry, began)
+        return _run_tests(env, tests, mode, submission, began)
 
     def _begin(self, purpose: str, config: SandboxConfig) -> CodingEnv:
         """Return an environment with a new session of a configuration, the one of the last submission if it has the same."""
@@ -248,15 +240,14 @@ def _unavailable(error: Exception, mode: GradingMode) -> Graded:
 def _run_script(env: CodingEnv, tests: RepositoryTests, script: str) -> None:
     """Run a submission. What it has changed is graded however it ends."""
     directory = _Layout.of(tests, env).directory
-    write_files(env, {_SCRIPT_FILE: script.encode()})
-    result = env.exec(["sh", "-c", _SCRIPT, "sh", _SCRIPT_FILE], cwd=directory, timeout=tests.submission_timeout)
+    command = ["sh", "-c", _SCRIPT]
+    result = env.exec(command, stdin=script.encode(), cwd=directory, timeout=tests.submission_timeout)
     if result.lost is not None and not result.limit_exceeded:
         raise TransportError(result.lost)
-    remove(env, [_SCRIPT_FILE])
 
 
 def _run_tests(
-    env: CodingEnv, tests: RepositoryTests, mode: GradingMode, carry: Callable[[CodingEnv, _Layout], None], began: float
+    env: CodingEnv, tests: RepositoryTests, mode: GradingMode, submission: str | CodingEnv | None, began: float
 ) -> Graded:
     """Run the tests in a session.
 
@@ -264,7 +255,7 @@ def _run_tests(
         env: The session.
         tests: The tests.
         mode: The mode.
-        carry: Carries the changes of a submission to the session.
+        submission: A patch, or the session whose changes are carried; None if they are in the session already.
         began: When grading began.
 
     Raises:
@@ -277,13 +268,18 @@ def _run_tests(
         for path, content in tests.files.items()
     }
     try:
-        if mode is GradingMode.SESSION:
-            write_files(env, files)
+        if submission is None:
+            arrange(env, files)
+        elif isinstance(submission, str):
+            saved, _ = prepare(env, [], layout.protected, [])
+            _apply_patch(env, layout.directory, submission)
+            arrange(env, files, protected=layout.protected, saved=saved)
         else:
-            saved = save(env, layout.protected)
-            carry(env, layout)
-            restore(env, layout.protected, saved)
-            write_files(env, files)
+            directories = None if mode is GradingMode.LAYER else layout.carried
+            left_out = [*layout.protected, *layout.hidden]
+            saved, before = prepare(env, directories, layout.protected, left_out)
+            changes = collect_changes(submission, before, directories, left_out, max_bytes=tests.max_bytes)
+            arrange(env, files, changes=changes, directories=directories, protected=layout.protected, saved=saved)
     except ChangesError as error:
         return Graded(
             outcome=VerdictOutcome.ERROR,
@@ -338,9 +334,8 @@ def _apply_patch(env: CodingEnv, directory: str, patch: str) -> None:
     if not patch.strip():
         return
     # No line of it is stripped: an empty one belongs to the last hunk.
-    write_files(env, {_PATCH_FILE: (patch if patch.endswith("\n") else f"{patch}\n").encode()})
-    result = _run(env, ["sh", "-c", _PATCH, "sh", _PATCH_FILE], cwd=directory, timeout=_PATCH_TIMEOUT)
-    remove(env, [_PATCH_FILE])
+    text = patch if patch.endswith("\n") else f"{patch}\n"
+    result = _run(env, ["sh", "-c", _PATCH], stdin=text.encode(), cwd=directory, timeout=_PATCH_TIMEOUT)
     if result.exit_code != 0:
         lines = (result.stderr_text or result.stdout_text).strip().splitlines()
         message = f"the patch does not apply: {lines[-1] if lines else f'exit code {result.exit_code}'}"

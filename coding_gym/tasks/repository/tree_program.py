@@ -13,6 +13,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import errno
+import io
 import json
 import os
 import stat
@@ -26,11 +27,16 @@ _OF_SERVER = ("/.coding-gym", "/.workspaces")
 _KINDS = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link", stat.S_IFIFO: "pipe"}
 
 
-def describe(directories: list[str], excluded: list[str]) -> dict[str, Any]:
-    """Return the status of what is below directories, by path: kind, mode, owner, group, size, and time of the last change."""
+def describe(directories: list[str] | None, excluded: list[str]) -> dict[str, Any]:
+    """Return the status of what is below directories, by path: kind, mode, owner, group, size, and time of the last change.
+
+    Args:
+        directories: The directories; None for all of the image.
+        excluded: Paths and names to leave out.
+    """
     found: dict[str, Any] = {}
     left_out = {*excluded, *_mounted_files()}
-    for directory in directories:
+    for directory in list_root() if directories is None else directories:
         with contextlib.suppress(FileNotFoundError):
             _describe(directory, os.lstat(directory), left_out, found)
     return found
@@ -64,12 +70,14 @@ def _describe(path: str, status: os.stat_result, excluded: set[str], found: dict
                     _describe(entry.path, entry.stat(follow_symlinks=False), excluded, found)
 
 
-def collect(before: dict[str, Any], directories: list[str], excluded: list[str], max_bytes: int, target: BinaryIO) -> None:
+def collect(
+    before: dict[str, Any], directories: list[str] | None, excluded: list[str], max_bytes: int, target: BinaryIO
+) -> None:
     """Write what has changed since: a line of JSON for each entry, and the content of files behind theirs.
 
     Args:
         before: Description of the initial state.
-        directories: The directories.
+        directories: As for ``describe``.
         excluded: As for ``describe``.
         max_bytes: Maximum size of the content, without holes.
         target: Where to write.
@@ -141,18 +149,27 @@ def _write_entry(target: BinaryIO, entry: dict[str, Any]) -> None:
     target.write(json.dumps(entry).encode() + b"\n")
 
 
-def apply(source: BinaryIO, directories: list[str]) -> None:
+def apply(source: BinaryIO, directories: list[str] | None) -> None:
     """Make the changes that ``collect`` has written, without following links, and below directories only.
+
+    Args:
+        source: The changes.
+        directories: As for ``describe``.
 
     Raises:
         ValueError: If one is elsewhere, or malformed.
     """
     made = []
+    tops = set(list_root() if directories is None else directories)
     for line in source:
         entry = json.loads(line)
         path = entry["path"]
-        if os.path.normpath(path) != path or not any(path == top or path.startswith(f"{top}/") for top in directories):
-            message = f"{path!r} is not below {', '.join(directories)}"
+        above = f"/{path.lstrip('/').partition('/')[0]}"
+        if directories is None and not (os.path.lexists(above) or above.startswith(_OF_SERVER)):
+            # The other session has made it.
+            tops.add(above)
+        if os.path.normpath(path) != path or not any(path == top or path.startswith(f"{top}/") for top in tops):
+            message = f"{path!r} is not below {', '.join(sorted(tops))}"
             raise ValueError(message)
         with _opened_parent(path) as parent:
             if parent is None:
@@ -320,11 +337,46 @@ def _make_directories(path: str) -> None:
         os.mkdir(path)
 
 
+class _Part(io.RawIOBase):
+    """A number of bytes of a stream.
+
+    Args:
+        source: The stream.
+        size: The number.
+    """
+
+    def __init__(self, source: BinaryIO, size: int) -> None:
+        self._source = source
+        self._left = size
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._source.read(min(len(buffer), self._left))
+        self._left -= len(data)
+        buffer[: len(data)] = data
+        return len(data)
+
+
 def main() -> None:
-    """Do what the command line says; the first line of standard input has the arguments as JSON."""
+    """Do what the first line of standard input says: commands as JSON, each with its arguments and the size of its data.
+
+    The data of all of them follows. The results of several are written with a line before each that has its size.
+    """
     source, target = sys.stdin.buffer, sys.stdout.buffer
-    arguments = json.loads(source.readline())
-    match sys.argv[1]:
+    requests = json.loads(source.readline())
+    for command, arguments, size in requests:
+        result = io.BytesIO() if len(requests) > 1 else target
+        _execute(command, arguments, io.BufferedReader(_Part(source, size), _CHUNK), result)
+        if isinstance(result, io.BytesIO):
+            target.write(b"%d\n" % len(result.getbuffer()))
+            target.write(result.getbuffer())
+    target.flush()
+
+
+def _execute(command: str, arguments: dict[str, Any], source: BinaryIO, target: BinaryIO) -> None:
+    match command:
         case "list":
             target.write(json.dumps(describe(**arguments)).encode())
         case "collect":
@@ -341,9 +393,6 @@ def main() -> None:
             remove(**arguments)
         case "where":
             target.write(os.getcwd().encode())
-        case "root":
-            target.write(json.dumps(list_root()).encode())
-    target.flush()
 
 
 if __name__ == "__main__":
