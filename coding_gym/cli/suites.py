@@ -107,7 +107,7 @@ def check(
 
     The exit code is 1 if a task is broken.
     """
-    from coding_gym.tasks import Grader
+    from coding_gym.tasks import Grader, RepositoryTests
     from coding_gym.tasks.suite_check import check_tasks
 
     # Each broken task is listed below.
@@ -115,7 +115,7 @@ def check(
         tasks, refused = _load(suite)
         with Grader(workers=workers, provider=provider.value, packages=packages or (), network=network, mem=mem) as grader:
             checked = list(check_tasks(tasks, grader, progress=not quiet))
-    if refused or any(task.unchanged is not None for task in checked):
+    if refused or any(isinstance(task.tests, RepositoryTests) for task in tasks):
         _show([*map(_cells, checked), *((name, "refused", "-", "-", reason) for name, reason in refused.items())])
     else:
         for task in checked:
@@ -123,7 +123,7 @@ def check(
                 typer.echo(f"broken: {task.task_id}: {' '.join(task.problem.split())}")
             elif task.is_weak:
                 typer.echo(f"weak: {task.task_id}: too few questions to detect forged results reliably")
-    counts = Counter("no reference" if task.mode is None else "broken" if task.problem else task.mode.value for task in checked)
+    counts = Counter("broken" if task.problem else "no reference" if task.mode is None else task.mode.value for task in checked)
     weak = sum(task.is_weak and not task.problem for task in checked)
     counted = [f"{count} {name}" for name, count in sorted(counts.items())] + ([f"{len(refused)} refused"] if refused else [])
     number = len(tasks) + len(refused)

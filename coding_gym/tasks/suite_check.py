@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 
+from coding_gym.errors import ConfigurationError
 from coding_gym.tasks.checks import record_mode
 from coding_gym.tasks.grading import Grader, show_progress
 from coding_gym.tasks.repository.tests import RepositoryTests
@@ -27,7 +28,7 @@ class CheckedTask:
     Attributes:
         task_id: Id of the task.
         mode: Where its tests run; None if it has no reference.
-        problem: Why its reference fails; empty if it passes, or there is none.
+        problem: Why its reference fails, or it cannot be graded; empty if the reference passes, or there is none.
         is_weak: Whether there are too few questions to detect forged results reliably.
         is_tamper_resistant: Whether its submissions have to pass in a process to which they have no access.
         reference: Verdict on its reference; None if it has none.
@@ -76,7 +77,6 @@ def check_tasks(tasks: Iterable[Task], grader: Grader, *, progress: bool = False
         progress: Whether to show a progress bar on stderr.
 
     Raises:
-        ConfigurationError: If a task cannot be graded.
         ProviderError: If no sandbox is available.
     """
     all_tasks = list(tasks)
@@ -88,6 +88,13 @@ def check_tasks(tasks: Iterable[Task], grader: Grader, *, progress: bool = False
 
 
 def _check(grader: Grader, task: Task) -> CheckedTask:
+    try:
+        return _graded(grader, task)
+    except ConfigurationError as error:
+        return CheckedTask(task_id=task.id, problem=str(error))
+
+
+def _graded(grader: Grader, task: Task) -> CheckedTask:
     reference = None if task.reference is None else _grade_reference(grader, task, task.reference)
     is_repository = isinstance(task.tests, RepositoryTests)
     if is_repository and reference is not None:

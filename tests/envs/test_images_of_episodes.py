@@ -10,6 +10,7 @@ import pytest
 
 from coding_gym import CodingEnv, SandboxPool
 from coding_gym.errors import ConfigurationError, ImageBuildError
+from tests.support.built_images import removed_afterwards
 
 pytestmark = pytest.mark.docker
 
@@ -24,10 +25,8 @@ def marked(docker_engine, tmp_path_factory):
     """Directory of an image with a variable."""
     directory = tmp_path_factory.mktemp("marked")
     (directory / "Dockerfile").write_text(f"FROM {DEBIAN}\nENV IMAGE=marked\n")
-    before = {tag for image in docker_engine.images.list("coding-gym/built") for tag in image.tags}
-    yield str(directory)
-    for tag in {tag for image in docker_engine.images.list("coding-gym/built") for tag in image.tags} - before:
-        docker_engine.images.remove(tag, force=True)
+    with removed_afterwards(docker_engine, directory):
+        yield str(directory)
 
 
 def shown(env, image):

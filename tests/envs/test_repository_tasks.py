@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from pathlib import Path
 
 import gymnasium as gym
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from coding_gym import SandboxPool
 from coding_gym.errors import ConfigurationError
 from coding_gym.tasks import RepositoryCommand, RepositoryTests, Task, TaskSuite
+from tests.support.built_images import removed_afterwards
 
 pytestmark = pytest.mark.docker
 
@@ -28,7 +30,6 @@ CHECK = "test $(cat answer) = $(cat hidden/expected)"
 @pytest.fixture(scope="module")
 def suite(docker_engine, tmp_path_factory):
     """Two tasks with different images, and one in the session."""
-    before = {tag for image in docker_engine.images.list("coding-gym/built") for tag in image.tags}
     tasks = []
     for answer in ("one", "two"):
         directory = tmp_path_factory.mktemp(answer)
@@ -42,9 +43,8 @@ def suite(docker_engine, tmp_path_factory):
         submission="script",
     )
     tasks.append(Task(id="running", prompt="Leave a process running.", tests=running))
-    yield TaskSuite("answers", tasks)
-    for tag in {tag for image in docker_engine.images.list("coding-gym/built") for tag in image.tags} - before:
-        docker_engine.images.remove(tag, force=True)
+    with removed_afterwards(docker_engine, *{Path(task.image) for task in tasks}):
+        yield TaskSuite("answers", tasks)
 
 
 @pytest.fixture(scope="module", params=["bash", "python"])

@@ -18,7 +18,7 @@ from coding_gym.sandbox.docker.images import build_lock, build_logged, image_exi
 from coding_gym.sandbox.single_flight import SingleFlight
 from coding_gym.waiting import waiting_for
 
-__all__ = ["BUILT_REPOSITORY", "built_image"]
+__all__ = ["BUILT_REPOSITORY", "built_image", "built_name"]
 
 _log = logging.getLogger("coding_gym")
 
@@ -41,14 +41,30 @@ def built_image(
         ConfigurationError: If there is no Dockerfile.
         ImageBuildError: If it does not build; the error shows the end of the log.
     """
+    name = built_name(path)
+    if force or not image_exists(client, name):
+        _single_flight(name, lambda: _build(client, _dockerfile(path), name, on_line, force=force))
+    return name
+
+
+def built_name(path: Path) -> str:
+    """Return the name of the image of a Dockerfile, whether it is built or not.
+
+    Args:
+        path: As for ``built_image``.
+
+    Raises:
+        ConfigurationError: If there is no Dockerfile.
+    """
+    return f"{BUILT_REPOSITORY}:{_digest_of(_dockerfile(path))}"
+
+
+def _dockerfile(path: Path) -> Path:
     file = path / "Dockerfile" if path.is_dir() else path
     if not file.is_file():
         message = f"Expected image= to be the name of an image, or a directory with a Dockerfile; there is no {file}"
         raise ConfigurationError(message)
-    name = f"{BUILT_REPOSITORY}:{_digest_of(file)}"
-    if force or not image_exists(client, name):
-        _single_flight(name, lambda: _build(client, file, name, on_line, force=force))
-    return name
+    return file
 
 
 def _build(client: docker.DockerClient, file: Path, name: str, on_line: Callable[[str], None] | None, *, force: bool) -> None:

@@ -28,6 +28,7 @@ _PYTEST = {
 }
 _PYTEST_LINE = re.compile(rf"({'|'.join(_PYTEST)})\s+(\S.*)")
 _PYTEST_VERBOSE_LINE = re.compile(rf"(\S+::.*?)\s+({'|'.join(_PYTEST)})(?:\s+\[\s*\d+%\])?(?:\s+\(.*\))?")
+_PYTEST_SUBTEST_LINE = re.compile(r"SUBFAIL(?:ED)?(?:\[.*?\])?(?:\(.*?\))?\s+(\S.*)")
 _PYTEST_SUMMARY = re.compile(r"short test summary info")
 _PYTEST_SUMMARY_LINE = re.compile(rf"({'|'.join(_PYTEST)}):?\s+(\S.*)")
 _UNITTEST = {
@@ -68,6 +69,9 @@ def parse_pytest(output: str) -> Results:
         elif match := _PYTEST_VERBOSE_LINE.fullmatch(line):
             name, status = match.groups()
             _add(results, name, _PYTEST[status])
+        elif match := _PYTEST_SUBTEST_LINE.fullmatch(line):
+            # The test itself may pass.
+            _add(results, match[1].split(" - ")[0].strip(), CaseOutcome.FAILED)
     return results
 
 

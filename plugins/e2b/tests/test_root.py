@@ -348,7 +348,6 @@ def foreign(options, docker_engine, tmp_path_factory):
     (context / "given.txt").write_text("given\n")
     (context / "folder").mkdir()
     (context / "folder/inner.sh").write_text("echo inner\n")
-    before = {tag for image in docker_engine.images.list("coding-gym/built") for tag in image.tags}
     template = (
         e2b.Template(file_context_path=context)
         .from_image("debian:trixie-slim")
@@ -364,8 +363,9 @@ def foreign(options, docker_engine, tmp_path_factory):
     sandbox = e2b.Sandbox.create("foreign", **options)
     yield sandbox
     sandbox.kill()
-    for tag in {tag for image in docker_engine.images.list("coding-gym/built") for tag in image.tags} - before:
-        docker_engine.images.remove(tag, force=True)
+    for image in docker_engine.images.list("coding-gym/built"):
+        if any(variable.startswith("GREETING=") for variable in image.attrs["Config"]["Env"] or ()):
+            docker_engine.images.remove(image.id, force=True)
 
 
 def test_template_of_any_image(foreign):

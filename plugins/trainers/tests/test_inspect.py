@@ -17,6 +17,7 @@ from inspect_ai.util._sandbox.registry import registry_find_sandboxenv
 
 from coding_gym.errors import ConfigurationError
 from coding_gym_trainers.inspect import CodingGymSandbox, CodingGymSandboxConfig
+from tests.support.built_images import removed_afterwards
 
 pytestmark = [pytest.mark.docker, pytest.mark.usefixtures("docker_engine")]
 
@@ -71,7 +72,6 @@ def test_image_of_dockerfile(docker_engine, tmp_path):
         "FROM debian:trixie-slim\nRUN useradd -m other\nCOPY given.txt /srv/\nWORKDIR /srv\nENV A=b\n"
     )
     (tmp_path / "given.txt").write_text("given")
-    before = {tag for image in docker_engine.images.list("coding-gym/built") for tag in image.tags}
 
     async def check():
         environments = await CodingGymSandbox.sample_init("task", str(tmp_path / "Dockerfile"), {})
@@ -84,11 +84,8 @@ def test_image_of_dockerfile(docker_engine, tmp_path):
         finally:
             await CodingGymSandbox.sample_cleanup("task", None, environments, False)
 
-    try:
+    with removed_afterwards(docker_engine, tmp_path):
         anyio.run(check)
-    finally:
-        for tag in {tag for image in docker_engine.images.list("coding-gym/built") for tag in image.tags} - before:
-            docker_engine.images.remove(tag, force=True)
 
 
 def test_compose_file_is_refused(tmp_path):

@@ -20,6 +20,7 @@ from coding_gym.sandbox.docker import dockerfiles, runtime
 from coding_gym.tasks import TaskSuite, load_suite
 from coding_gym_server.protocol import ResetOptions
 from coding_gym_server.protocol.grading import Asserts, Submission, VerdictOutcome
+from tests.support.built_images import removed_afterwards
 
 pytestmark = pytest.mark.docker
 
@@ -329,26 +330,23 @@ def test_directory_with_dockerfile(docker_engine, tmp_path, caplog):
             container = docker_engine.containers.get(env.sandbox.container.id)
             return container.image.tags, env.exec("cat given.txt; ls").stdout_text
 
-    before = {tag for image in docker_engine.images.list(dockerfiles.BUILT_REPOSITORY) for tag in image.tags}
-    try:
+    with removed_afterwards(docker_engine, tmp_path):
         tags, output = run()
         assert output == "first\nDockerfile\ngiven.txt\n"
         # What is not in the image does not lead to another one.
         (tmp_path / "ignored").write_text("any")
         assert run()[0] == tags
+        docker_engine.images.remove(dockerfiles.built_name(tmp_path), force=True)
         (tmp_path / "given.txt").write_text("second\n")
         others, output = run()
         assert output.startswith("second\n")
         assert set(others).isdisjoint(tags)
         assert sum("building the image of" in record.message for record in caplog.records) == 2
+        docker_engine.images.remove(dockerfiles.built_name(tmp_path), force=True)
         (tmp_path / "Dockerfile").write_text("FROM debian:trixie-slim\nRUN echo why it fails; exit 3\n")
         with pytest.raises(ImageBuildError, match=f"The image of {tmp_path}/Dockerfile failed to build") as failure:
             run()
         assert "why it fails" in str(failure.value)
-    finally:
-        after = {tag for image in docker_engine.images.list(dockerfiles.BUILT_REPOSITORY) for tag in image.tags}
-        for tag in after - before:
-            docker_engine.images.remove(tag, force=True)
 
 
 def test_directory_without_dockerfile(tmp_path):

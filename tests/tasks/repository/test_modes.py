@@ -14,6 +14,7 @@ from coding_gym.tasks.checks import recorded_mode
 from coding_gym.tasks.repository.grading import RepositoryGrading
 from coding_gym.tasks.suite_check import check_tasks
 from coding_gym_server.protocol.grading import GradingMode, VerdictOutcome
+from tests.support.built_images import removed_afterwards
 
 pytestmark = pytest.mark.docker
 
@@ -39,10 +40,8 @@ def image(docker_engine, tmp_path_factory):
     """Directory with a Dockerfile."""
     directory = tmp_path_factory.mktemp("image")
     (directory / "Dockerfile").write_text(DOCKERFILE)
-    before = {tag for image in docker_engine.images.list("coding-gym/built") for tag in image.tags}
-    yield str(directory)
-    for tag in {tag for image in docker_engine.images.list("coding-gym/built") for tag in image.tags} - before:
-        docker_engine.images.remove(tag, force=True)
+    with removed_afterwards(docker_engine, directory):
+        yield str(directory)
 
 
 @pytest.fixture(scope="module")
@@ -114,8 +113,16 @@ def test_script_that_exceeds_its_time(grading, image):
 
 
 def test_network_is_required(grading, image):
+    tests = script_tests(image, "true", network=True)
     with pytest.raises(ConfigurationError, match="need a network: pass network=, such as 'bridge'"):
-        grading.grade(script_tests(image, "true", network=True), "", GradingMode.COPY)
+        grading.grade(tests, "", GradingMode.COPY)
+    tasks = [Task(id=name, prompt="", tests=tests, reference="true", grading="copy") for name in ("one", "two")]
+    with Grader(provider="docker", workers=1) as grader:
+        checked = list(check_tasks(tasks, grader))
+    assert [(task.task_id, task.mode, "need a network" in task.problem) for task in checked] == [
+        ("one", None, True),
+        ("two", None, True),
+    ]
 
 
 def test_tests_have_network_of_their_own(image):

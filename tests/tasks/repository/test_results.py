@@ -161,3 +161,17 @@ def test_reward(content, reward):
 def test_invalid_reward(content):
     with pytest.raises(ValueError, match="a number from 0 to 1"):
         parse_reward(content)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "SUBFAILED(i=1) tests/test_a.py::T::test_b - AssertionError: 1 != 2",
+        "SUBFAILED[second] tests/test_a.py::T::test_b - assert 0",
+        "SUBFAILED[second](i=1) tests/test_a.py::T::test_b",
+        "SUBFAIL tests/test_a.py::T::test_b",
+    ],
+)
+def test_test_with_a_subtest_that_fails(line):
+    output = f"{line}\nPASSED tests/test_a.py::T::test_b\nPASSED tests/test_a.py::T::test_c\n"
+    assert PARSERS["pytest"](output) == {"tests/test_a.py::T::test_b": "failed", "tests/test_a.py::T::test_c": "passed"}

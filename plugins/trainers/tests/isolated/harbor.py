@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import warnings
 
 import pytest
@@ -24,6 +25,7 @@ with warnings.catch_warnings():
 from coding_gym.errors import ConfigurationError, ProviderError, TransportError
 from coding_gym.sandbox.docker.images import ensure_image
 from coding_gym_trainers.harbor import SandboxEnvironment
+from tests.support.built_images import removed_afterwards
 from tests.support.sandbox_faults import kill_sessions
 
 pytestmark = [
@@ -52,18 +54,12 @@ def base(docker_engine, request):
 
 @pytest.fixture(scope="module", autouse=True)
 def without_leftovers(docker_engine):
-    before = image_names(docker_engine)
-    yield
-    for name in image_names(docker_engine) - before:
-        docker_engine.images.remove(name, force=True)
-
-
-def image_names(engine):
-    return {name for image in engine.images.list("coding-gym/built") for name in image.tags}
+    with contextlib.ExitStack() as stack:
+        yield stack
 
 
 @pytest.fixture
-def task(tmp_path, base):
+def task(tmp_path, base, docker_engine, without_leftovers):
     """Directory of a task that its solution solves."""
     directory = tmp_path / "copy-given"
     files = {
@@ -76,6 +72,7 @@ def task(tmp_path, base):
     for name, content in files.items():
         (directory / name).parent.mkdir(parents=True, exist_ok=True)
         (directory / name).write_text(content)
+    without_leftovers.enter_context(removed_afterwards(docker_engine, directory / "environment"))
     return directory
 
 
