@@ -96,13 +96,19 @@ class TextEpisodes:
         return cls(env, retries=retries, pool=pool)
 
     def begin(
-        self, *, task_id: str | None = None, seed: int | None = None, patience: float | None = _PATIENCE
+        self,
+        *,
+        task_id: str | None = None,
+        seed: int | None = None,
+        image: str | None = None,
+        patience: float | None = _PATIENCE,
     ) -> tuple[str, Info]:
         """Begin an episode; return the text of its task, and the info.
 
         Args:
             task_id: The id of the task; None to draw one.
             seed: Seed that it is drawn with.
+            image: Image of the sandbox; None for that of the task or of the options.
             patience: Maximum number of seconds to wait for another episode to end, if too many are running; None for no limit.
 
         Raises:
@@ -112,7 +118,7 @@ class TextEpisodes:
         if self._pool is not None and not self._has_place:
             self._pool.enter(patience)
             self._has_place = True
-        observation, info = self.env.reset(seed=seed, options=None if task_id is None else {"task_id": task_id})
+        observation, info = self.env.reset(seed=seed, options={"task_id": task_id, "image": image})
         return str(observation["prompt"]), info
 
     def reply(self, text: str) -> TextStep:

@@ -40,7 +40,8 @@ class CodingGymEnv(BaseTextEnv):
 
     All replies of a trajectory run in one interpreter, which starts with the first of them. The task is named by the data row:
     ``reward_spec.ground_truth`` is the id of a task of the suite, or without a suite a row in a format that ``load_suite``
-    reads, as a dict or as JSON. SkyRL's ``generator.max_turns`` limits the replies.
+    reads, as a dict or as JSON. A column ``image`` of the row is the image of its sandbox, with the docker provider. SkyRL's
+    ``generator.max_turns`` limits the replies.
 
     The reward of a reply is the increase of the best score, the fraction of hidden tests that pass: the sum over the trajectory
     is the best score.
@@ -83,6 +84,7 @@ class CodingGymEnv(BaseTextEnv):
         self.max_turns = check_count("max_turns", row.get("max_turns", 1), 1)
         self._lost_reward = given.pop("lost_reward")
         tasks, self._task_id = _task_of(row, given.pop("suite"))
+        self._image = row.get("image")
         limits = {"episodes": given.pop("episodes"), "retries": given.pop("retries")}
         self._episode = TextEpisodes.make(CodingGymEnv, suite=tasks, max_turns=self.max_turns, options=given, **limits)
         self._metrics: dict[str, Any] = {}
@@ -95,7 +97,7 @@ class CodingGymEnv(BaseTextEnv):
             TransportError: If the retries after an infrastructure error failed, and there is no ``lost_reward``.
         """
         if self.turns == 0:
-            self._episode.begin(task_id=self._task_id)
+            self._episode.begin(task_id=self._task_id, image=self._image)
             self._metrics = {"solved": 0.0, "score": 0.0}
         self.turns += 1
         step = self._episode.reply(action)

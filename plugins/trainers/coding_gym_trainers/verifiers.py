@@ -135,7 +135,9 @@ class CodingGymTaskset(vf.Taskset[CodingGymTask, CodingGymConfig]):
         """
         for task in shared_suite(self.config.suite):
             named = {"id": task.id, "name": task.id, "suite": self.config.suite}
-            data = CodingGymData(**named, prompt=task.prompt, system_prompt=self.config.system)
+            # A directory with a Dockerfile is none for verifiers' own runtimes.
+            image = None if task.image is None or task.image.startswith("/") else task.image
+            data = CodingGymData(**named, image=image, prompt=task.prompt, system_prompt=self.config.system)
             yield CodingGymTask(data, self.config.task)
 
 

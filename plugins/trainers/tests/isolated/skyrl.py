@@ -210,3 +210,15 @@ def test_unreachable_server_is_an_error():
     env = make(provider="remote", base_url="http://127.0.0.1:9", start_timeout=0.5)
     with closing(env), pytest.raises(Exception, match=r"127\.0\.0\.1:9"):
         env.step(RIGHT)
+
+
+@pytest.mark.docker
+def test_image_of_row(docker_engine):
+    options = {**FAST, "provider": "docker", "episodes": 2}
+    with closing(make(row(image="debian:trixie-slim"), **options)) as env:
+        env.init([{"role": "user", "content": "Write one()."}])
+        output = env.step(
+            "```python\nimport subprocess; print(subprocess.getoutput('id -un; command -v python3; echo end'))\n```"
+        )
+        assert "root\nend" in output["observations"][0]["content"]
+        assert env.step(RIGHT)["reward"] == 1.0
