@@ -6,7 +6,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -69,10 +69,10 @@ class _Environment(_Section):
     docker_image: str | None = None
     build_timeout_sec: float = 600.0
     os: str = "linux"
-    cpus: float | None = None
-    memory_mb: int | None = None
+    cpus: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    memory_mb: Annotated[int, msgspec.Meta(gt=0)] | None = None
     memory: str | None = None
-    storage_mb: int | None = None
+    storage_mb: Annotated[int, msgspec.Meta(gt=0)] | None = None
     storage: str | None = None
     gpus: int | None = None
     gpu_types: list[str] | None = None

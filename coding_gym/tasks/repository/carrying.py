@@ -7,7 +7,7 @@ import json
 import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from coding_gym.client.processes import ProcessResult
 from coding_gym.envs.coding_env import CodingEnv
@@ -15,7 +15,17 @@ from coding_gym.errors import ProtocolError
 from coding_gym.sandbox import Sandbox
 from coding_gym.tasks.repository import tree_program
 
-__all__ = ["ChangesError", "arrange", "collect_changes", "prepare", "read_file", "remove", "working_directory"]
+__all__ = [
+    "ChangesError",
+    "Prepared",
+    "arrange",
+    "changed_paths",
+    "collect_changes",
+    "prepare",
+    "read_file",
+    "remove",
+    "working_directory",
+]
 
 _PROGRAM = Path(tree_program.__file__).read_text(encoding="utf-8")
 _INTERPRETER = "/proc/self/exe"
@@ -25,6 +35,7 @@ _TIMEOUT = 300.0
 _ATTEMPTS = 3
 _LARGEST = 256 << 20
 _NEVER_CARRIED = (".git", "__pycache__")
+_Request = tuple[str, dict[str, Any], bytes]
 _MODE = 0o755
 
 _directories: weakref.WeakKeyDictionary[Sandbox | None, str] = weakref.WeakKeyDictionary()
@@ -34,45 +45,55 @@ class ChangesError(Exception):
     """The changes of a session cannot be carried."""
 
 
-def prepare(
-    env: CodingEnv, directories: Sequence[str] | None, protected: Sequence[str], left_out: Sequence[str]
-) -> tuple[bytes, bytes]:
-    """Return what a session has before any program has run in it.
+class Prepared(NamedTuple):
+    """State of a session before any program has run in it.
+
+    Attributes:
+        directories: Real paths of the directories whose changes are carried; None for all of the image.
+        kept: Real paths that are to have the state of the image.
+        before: State of the directories.
+    """
+
+    directories: list[str] | None
+    kept: list[str]
+    before: dict[str, Any]
+
+
+def prepare(env: CodingEnv, directories: Sequence[str] | None, kept: Sequence[str]) -> Prepared:
+    """Return the state of a session before any program has run in it.
 
     Args:
         env: The session.
         directories: Absolute paths of directories whose changes are carried; None for all of the image.
-        protected: Absolute paths that are to be restored.
-        left_out: Absolute paths whose changes are not carried.
-
-    Returns:
-        What is at the protected paths, for ``arrange``, and the state of the directories, for ``collect_changes``.
+        kept: Absolute paths that are to have the state of the image.
     """
-    everything = {"before": {}, "directories": list(protected), "excluded": [], "max_bytes": _LARGEST}
-    described = {"directories": _listed(directories), "excluded": [*_NEVER_CARRIED, *left_out]}
-    saved, before = _run_all(env, ("collect", everything, b""), ("list", described, b""))
-    return saved, before
+    listed = None if directories is None else list(directories)
+    arguments = {"directories": listed, "kept": list(kept), "excluded": _NEVER_CARRIED}
+    return Prepared(**json.loads(_run(env, "prepare", arguments).stdout))
 
 
-def collect_changes(
-    env: CodingEnv, before: bytes, directories: Sequence[str] | None, left_out: Sequence[str], *, max_bytes: int
-) -> bytes:
-    """Return the changes of directories since a session has begun.
+def changed_paths(env: CodingEnv, prepared: Prepared) -> list[str]:
+    """Return the real paths of what has changed in a session since, except for directories."""
+    arguments = {"before": prepared.before, "directories": prepared.directories, "excluded": _left_out(prepared)}
+    paths: list[str] = json.loads(_run(env, "changed", arguments).stdout)
+    return paths
+
+
+def collect_changes(env: CodingEnv, prepared: Prepared, *, max_bytes: int) -> bytes:
+    """Return the changes of a session of the same image, since it has begun.
 
     Args:
         env: The session, of which other programs should have ended.
-        before: State of another one in the beginning.
-        directories: As for ``prepare``.
-        left_out: As for ``prepare``.
+        prepared: State of a new one.
         max_bytes: Maximum size of what has changed, without holes in files.
 
     Raises:
         ChangesError: If it is exceeded, or the session keeps its files from being read.
     """
     arguments = {
-        "before": json.loads(before),
-        "directories": _listed(directories),
-        "excluded": [*_NEVER_CARRIED, *left_out],
+        "before": prepared.before,
+        "directories": prepared.directories,
+        "excluded": _left_out(prepared),
         "max_bytes": max_bytes,
     }
     reason: object = None
@@ -90,32 +111,35 @@ def arrange(
     env: CodingEnv,
     files: Mapping[str, bytes],
     *,
+    removed: Sequence[str] = (),
+    prepared: Prepared | None = None,
+    kept: Sequence[str] = (),
     changes: bytes = b"",
-    directories: Sequence[str] | None = (),
-    protected: Sequence[str] = (),
-    saved: bytes = b"",
 ) -> None:
-    """Make changes in a session, restore protected paths there, and write files that all users can read and execute.
+    """Make changes in a session, and then write files that all users can read and execute.
 
     Args:
         env: The session.
         files: Content by absolute path; what is in their place is removed. Paths that end with a slash are directories that all
             users can write.
+        removed: Absolute paths of what is removed before.
+        prepared: State of the session in the beginning, for changes.
+        kept: Further real paths that changes do not touch.
         changes: Changes from ``collect_changes``.
-        directories: As for ``prepare``.
-        protected: As for ``prepare``.
-        saved: What is at the protected paths, from ``prepare``.
 
     Raises:
         ChangesError: If the changes are malformed, or something does not fit into the session.
     """
     content = {path: [base64.b64encode(data).decode(), _MODE] for path, data in files.items()}
-    _run_all(
-        env,
-        ("apply", {"directories": _listed(directories)}, changes),
-        ("restore", {"paths": list(protected)}, saved),
-        ("write", {"files": content}, b""),
-    )
+    requests: list[_Request] = [("remove", {"paths": list(removed)}, b""), ("write", {"files": content}, b"")]
+    if prepared is not None:
+        arguments = {
+            "directories": prepared.directories,
+            "kept": [*prepared.kept, *kept],
+            "excluded": _NEVER_CARRIED,
+        }
+        requests.insert(0, ("apply", arguments, changes))
+    _execute(env, *requests)
 
 
 def read_file(env: CodingEnv, path: str, *, max_bytes: int) -> bytes:
@@ -144,32 +168,22 @@ def working_directory(env: CodingEnv) -> str:
     return _directories[sandbox]
 
 
-def _listed(paths: Sequence[str] | None) -> list[str] | None:
-    return None if paths is None else list(paths)
-
-
-def _run_all(env: CodingEnv, *requests: tuple[str, dict[str, Any], bytes]) -> list[bytes]:
-    """Execute several commands of the program at once; return what each of them writes."""
-    output = _execute(env, *requests).stdout
-    results, position = [], 0
-    for _ in requests:
-        end = output.index(b"\n", position)
-        size = int(output[position:end])
-        results.append(output[end + 1 : end + 1 + size])
-        position = end + 1 + size
-    return results
+def _left_out(prepared: Prepared) -> list[str]:
+    return [*_NEVER_CARRIED, *prepared.kept]
 
 
 def _run(env: CodingEnv, command: str, arguments: dict[str, Any], *, cwd: str | None = "/") -> ProcessResult:
     return _execute(env, (command, arguments, b""), cwd=cwd)
 
 
-def _execute(env: CodingEnv, *requests: tuple[str, dict[str, Any], bytes], cwd: str | None = "/") -> ProcessResult:
+def _execute(env: CodingEnv, *requests: _Request, cwd: str | None = "/") -> ProcessResult:
+    # Names of files need not be Unicode, which this encoder escapes.
     head = json.dumps([(command, arguments, len(data)) for command, arguments, data in requests]).encode()
     result = env.exec(
         [_INTERPRETER, "-I", "-S", "-c", _PROGRAM],
         stdin=b"".join([head, b"\n", *(data for *_, data in requests)]),
-        user="root",
+        # By its id: a program may have removed its name.
+        user="0",
         cwd=cwd,
         timeout=_TIMEOUT,
         max_output_bytes=_LARGEST,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import posixpath
-import re
 import time
 from collections.abc import Iterable
 from dataclasses import replace
@@ -16,6 +15,7 @@ from coding_gym.sandbox.config import SandboxConfig, parse_size
 from coding_gym.tasks.repository.carrying import (
     ChangesError,
     arrange,
+    changed_paths,
     collect_changes,
     prepare,
     read_file,
@@ -37,21 +37,26 @@ _FILE_BYTES = 16 << 20
 _PATCH_TIMEOUT = 60.0
 _SHORT_TIMEOUT = 60.0
 _SHOWN_CHARS = 2000
+_SHOWN_LINES = 3
+_HEALTH_TIMEOUT = 5.0
 _MISSING = "it is not in the results"
 _INODES = 1_000_000
 _PIDS = 4096
 _PATCH = """
 file=$(mktemp) && cat >"$file" || exit
-if command -v git >/dev/null && git -c safe.directory='*' apply --whitespace=nowarn - <"$file"; then
-    rm -f "$file"
-    exit
+if command -v git >/dev/null && GIT_DIR=/nonexistent git apply --whitespace=nowarn - <"$file"; then
+    code=0
+elif command -v patch >/dev/null || ! command -v git >/dev/null; then
+    patch --batch --forward --fuzz=5 --strip=1 --input="$file"
+    code=$?
+else
+    code=1
 fi
-patch --batch --forward --fuzz=5 --strip=1 --input="$file"
-code=$?
 rm -f "$file"
 exit $code
 """
-_PATCHED = re.compile(r"^(?:---|\+\+\+|rename from|rename to) (.+)$", re.MULTILINE)
+"""Without the repository, whose attributes and filters are a submission's, and whose top may be another directory."""
+
 _SCRIPT = """
 file=$(mktemp) && cat >"$file" || exit
 if command -v bash >/dev/null; then bash "$file" </dev/null; else sh "$file" </dev/null; fi
@@ -87,15 +92,24 @@ class RepositoryGrading:
             ProviderError: If there is no engine.
             ConfigurationError: If the tests cannot be run, or an option of the containers is invalid.
         """
-        if tests.submission == "patch":
-            return self._grade(tests, GradingMode.COPY, submission)
+        default = GradingMode.COPY if tests.submission == "patch" else GradingMode.SESSION
+        mode = GradingMode.COPY if tests.submission == "patch" else mode or default
+        if tests.submission == "patch" and not submission.strip():
+            return self._grade(tests, mode, None)
         try:
             agent = self._begin("submission", config_for(self._config, tests, self._config.network))
         except (ImageBuildError, SandboxStartError) as error:
-            return _unavailable(error, mode or GradingMode.SESSION)
+            return _unavailable(error, mode)
+        began = time.perf_counter()
         hide(agent, tests)
-        _run_script(agent, tests, submission)
-        return self.grade_session(tests, agent, mode or GradingMode.SESSION)
+        try:
+            if tests.submission == "patch":
+                _apply_patch(agent, _Layout.of(tests, agent).directory, submission)
+            else:
+                _run_script(agent, tests, submission)
+        except ChangesError as error:
+            return _refused(tests, mode, error, began)
+        return self.grade_session(tests, agent, mode)
 
     def grade_session(self, tests: RepositoryTests, agent: CodingEnv, mode: GradingMode | None = None) -> Graded:
         """Grade what the programs of a session have changed.
@@ -121,14 +135,14 @@ class RepositoryGrading:
         for env in environments.values():
             env.close()
 
-    def _grade(self, tests: RepositoryTests, mode: GradingMode, submission: str | CodingEnv) -> Graded:
+    def _grade(self, tests: RepositoryTests, mode: GradingMode, agent: CodingEnv | None) -> Graded:
         began = time.perf_counter()
         try:
             env = self._begin("tests", config_for(self._config, tests, self._network))
         except (ImageBuildError, SandboxStartError) as error:
             # No image, or none that runs here: nothing that a submission has done.
             return _unavailable(error, mode)
-        return _run_tests(env, tests, mode, submission, began)
+        return _run_tests(env, tests, mode, agent, began)
 
     def _begin(self, purpose: str, config: SandboxConfig) -> CodingEnv:
         """Return an environment with a new session of a configuration, the one of the last submission if it has the same."""
@@ -202,14 +216,16 @@ class _Layout(NamedTuple):
     Attributes:
         directory: Where they run.
         carried: Whose changes are carried.
-        protected: What has the state of the image.
+        kept: What has the state of the image, for the tests.
         hidden: What the submission's session does not have.
+        results: What the tests write.
     """
 
     directory: str
     carried: list[str]
-    protected: list[str]
+    kept: list[str]
     hidden: list[str]
+    results: list[str]
 
     @classmethod
     def of(cls, tests: RepositoryTests, env: CodingEnv) -> _Layout:
@@ -222,8 +238,9 @@ class _Layout(NamedTuple):
         return cls(
             directory,
             carried=absolute(tests.carried or [directory]),
-            protected=absolute([*tests.protected, *_paths_of(tests.patch)]),
+            kept=absolute([*tests.protected, *tests.hidden]),
             hidden=absolute(tests.hidden),
+            results=absolute(command.file for command in tests.commands if command.file is not None),
         )
 
 
@@ -237,25 +254,42 @@ def _unavailable(error: Exception, mode: GradingMode) -> Graded:
     return Graded(outcome=VerdictOutcome.INFRASTRUCTURE, message=str(error), mode=mode)
 
 
+def _refused(tests: RepositoryTests, mode: GradingMode, error: ChangesError, began: float) -> Graded:
+    """Return the result of a submission whose tests were not run."""
+    return Graded(
+        outcome=VerdictOutcome.ERROR,
+        cases=tuple(case for command in tests.commands for case in _cases_of(command, {}, CaseOutcome.NOT_RUN)),
+        message=str(error),
+        mode=mode,
+        seconds=time.perf_counter() - began,
+    )
+
+
 def _run_script(env: CodingEnv, tests: RepositoryTests, script: str) -> None:
-    """Run a submission. What it has changed is graded however it ends."""
+    """Run a submission. What it has changed is graded however it ends.
+
+    Raises:
+        ChangesError: If it has ended its session, with what it has changed.
+        TransportError: If the session is lost for another reason.
+    """
     directory = _Layout.of(tests, env).directory
     command = ["sh", "-c", _SCRIPT]
     result = env.exec(command, stdin=script.encode(), cwd=directory, timeout=tests.submission_timeout)
     if result.lost is not None and not result.limit_exceeded:
+        if env.sandbox is not None and env.sandbox.is_healthy(timeout=_HEALTH_TIMEOUT):
+            message = f"the submission has ended its session: {result.lost}"
+            raise ChangesError(message)
         raise TransportError(result.lost)
 
 
-def _run_tests(
-    env: CodingEnv, tests: RepositoryTests, mode: GradingMode, submission: str | CodingEnv | None, began: float
-) -> Graded:
+def _run_tests(env: CodingEnv, tests: RepositoryTests, mode: GradingMode, agent: CodingEnv | None, began: float) -> Graded:
     """Run the tests in a session.
 
     Args:
         env: The session.
         tests: The tests.
         mode: The mode.
-        submission: A patch, or the session whose changes are carried; None if they are in the session already.
+        agent: The session whose changes are carried; None if there are none, or they are in the session already.
         began: When grading began.
 
     Raises:
@@ -267,34 +301,28 @@ def _run_tests(
         posixpath.join(layout.directory, path): content.encode() if isinstance(content, str) else content.base64
         for path, content in tests.files.items()
     }
+    prepared = None
     try:
-        if submission is None:
-            arrange(env, files)
-        elif isinstance(submission, str):
-            saved, _ = prepare(env, [], layout.protected, [])
-            _apply_patch(env, layout.directory, submission)
-            arrange(env, files, protected=layout.protected, saved=saved)
+        if mode is not GradingMode.SESSION:
+            prepared = prepare(env, None if mode is GradingMode.LAYER else layout.carried, layout.kept)
+        try:
+            # In a new session before the changes, which then do not touch what the patch has.
+            _apply_patch(env, layout.directory, tests.patch)
+        except ChangesError as error:
+            if prepared is None:
+                # The submission may have changed what the patch is for.
+                raise
+            message = f"The tests cannot be run in {tests.image}: {error}"
+            raise ConfigurationError(message) from error
+        if prepared is not None and agent is not None:
+            kept = changed_paths(env, prepared) if tests.patch.strip() else []
+            changes = collect_changes(agent, prepared, max_bytes=tests.max_bytes)
+            arrange(env, files, removed=layout.results, prepared=prepared, kept=kept, changes=changes)
         else:
-            directories = None if mode is GradingMode.LAYER else layout.carried
-            left_out = [*layout.protected, *layout.hidden]
-            saved, before = prepare(env, directories, layout.protected, left_out)
-            changes = collect_changes(submission, before, directories, left_out, max_bytes=tests.max_bytes)
-            arrange(env, files, changes=changes, directories=directories, protected=layout.protected, saved=saved)
+            arrange(env, files, removed=layout.results)
     except ChangesError as error:
-        return Graded(
-            outcome=VerdictOutcome.ERROR,
-            cases=tuple(case for command in tests.commands for case in _cases_of(command, {}, CaseOutcome.NOT_RUN)),
-            message=str(error),
-            mode=mode,
-            seconds=time.perf_counter() - began,
-        )
-    try:
-        _apply_patch(env, layout.directory, tests.patch)
-    except ChangesError as error:
-        # Of nothing that a submission has changed.
-        message = f"The tests cannot be run in {tests.image}: {error}"
-        raise ConfigurationError(message) from error
-    prepared = time.perf_counter()
+        return _refused(tests, mode, error, began)
+    prepared_at = time.perf_counter()
     cases: list[CaseResult] = []
     reward: float | None = None
     shown = ProcessResult(0, b"", b"")
@@ -312,17 +340,11 @@ def _run_tests(
         cases=tuple(cases),
         stdout=truncate_middle(shown.stdout_text, _SHOWN_CHARS),
         stderr=truncate_middle(shown.stderr_text, _SHOWN_CHARS),
-        load_seconds=prepared - began,
+        load_seconds=prepared_at - began,
         seconds=time.perf_counter() - began,
         mode=mode,
         reward=reward,
     )
-
-
-def _paths_of(patch: str) -> set[str]:
-    """Return the paths of the files that a patch changes."""
-    found = {match[1].split("\t")[0].strip() for match in _PATCHED.finditer(patch)}
-    return {path.removeprefix("a/").removeprefix("b/") for path in found if path != "/dev/null"}
 
 
 def _apply_patch(env: CodingEnv, directory: str, patch: str) -> None:
@@ -337,8 +359,8 @@ def _apply_patch(env: CodingEnv, directory: str, patch: str) -> None:
     text = patch if patch.endswith("\n") else f"{patch}\n"
     result = _run(env, ["sh", "-c", _PATCH], stdin=text.encode(), cwd=directory, timeout=_PATCH_TIMEOUT)
     if result.exit_code != 0:
-        lines = (result.stderr_text or result.stdout_text).strip().splitlines()
-        message = f"the patch does not apply: {lines[-1] if lines else f'exit code {result.exit_code}'}"
+        lines = [line for text in (result.stderr_text, result.stdout_text) for line in text.strip().splitlines()]
+        message = f"the patch does not apply: {'; '.join(lines[:_SHOWN_LINES]) or f'exit code {result.exit_code}'}"
         raise ChangesError(message)
 
 

@@ -22,7 +22,7 @@ class RepositoryCommand(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
             (``"pytest summary"``, for tests that are named without their files), of ``"unittest"`` (with ``-v``, or Django's
             runner with ``-v 2``), or of ``"sympy"`` (its runner with ``--verbose``); a ``file`` in JUnit's format
             (``"junit"``); a ``file`` with a number of which 1 passes (``"reward"``); or the ``"exit code"``.
-        file: Path of that file, relative to the directory of the tests.
+        file: Path of that file, relative to the directory of the tests. What is there before the command runs is removed.
         must_pass: Names of the tests that the submission must make pass, as the results have them; see ``RepositoryTests``.
         keep_passing: Names of the tests that pass without it, and must still do so.
         timeout: Seconds after which it is ended.
@@ -36,6 +36,11 @@ class RepositoryCommand(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     keep_passing: tuple[str, ...] = ()
     timeout: Annotated[float, msgspec.Meta(gt=0)] = 1800.0
     user: str = ""
+
+    def __post_init__(self) -> None:
+        if self.results in ("junit", "reward") and self.file is None:
+            message = f"results={self.results!r} require file=, the path of what the command writes"
+            raise ValueError(message)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -61,7 +66,7 @@ class RepositoryTests(
     Attributes:
         image: Name of the image, any that the engine has or can pull, or the absolute path of a directory with a Dockerfile.
         commands: What runs the tests. A name that several of their results have must pass in each.
-        directory: Directory of the repository, in which the commands run; the working directory of the image if empty.
+        directory: Absolute path of the repository, in which the commands run; the working directory of the image if empty.
         submission: What is submitted: a ``"patch"``, which is a unified diff relative to the directory, or a ``"script"``,
             which bash, or sh if the image has no bash, runs in a session of the image, as its user and in the directory.
         submission_timeout: Seconds after which a script is ended, and what it has done is graded.
@@ -83,7 +88,7 @@ class RepositoryTests(
 
     image: _Text
     commands: Annotated[tuple[RepositoryCommand, ...], msgspec.Meta(min_length=1)]
-    directory: str = ""
+    directory: Annotated[str, msgspec.Meta(pattern=r"\A(?:/[^\0]*)?\Z")] = ""
     submission: Literal["patch", "script"] = "patch"
     submission_timeout: Annotated[float, msgspec.Meta(gt=0)] = 1800.0
     carried: tuple[_Text, ...] = ()

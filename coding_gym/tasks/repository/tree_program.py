@@ -1,8 +1,9 @@
-"""Program that lists, collects and applies changes of directories, in a session and as its root.
+"""Program that describes, collects and applies changes of directories, in a session and as its root.
 
-``list`` describes what is below directories. ``collect`` gets that description of the initial state, and writes what is
-different since. ``apply`` changes the same directories of another session accordingly; ``restore`` replaces them. ``write``,
-``read`` and ``remove`` are for single files. It imports the standard library only, and its interpreter is the server's.
+``prepare`` describes what is below directories of a new session, ``collect`` writes what is different in another one, and
+``apply`` makes these changes in the first. It never touches what is kept: paths that have the state of the image. ``changed``
+names what has changed since; ``write``, ``read`` and ``remove`` are for single files. The program imports the standard library
+only, and its interpreter is the server's.
 
 The kernel sets the time of the last change of a file's status, which no program can choose: what has another one, or another
 inode, has been changed.
@@ -50,10 +51,40 @@ def _mounted_files() -> set[str]:
 
 
 def list_root() -> list[str]:
-    """Return the directories of ``/`` that have files of the image: those on its file system, or overlays of it."""
+    """Return what is in ``/`` and has files of the image, or of programs: not what the kernel and the server have there."""
     kernels = {os.lstat(path).st_dev for path in ("/proc", "/sys", "/dev")}
-    paths = [entry.path for entry in os.scandir("/") if entry.is_dir(follow_symlinks=False)]
-    return sorted(path for path in paths if os.lstat(path).st_dev not in kernels and not path.startswith(_OF_SERVER))
+    found = [entry.path for entry in os.scandir("/") if entry.stat(follow_symlinks=False).st_dev not in kernels]
+    return sorted(path for path in found if not path.startswith(_OF_SERVER))
+
+
+def prepare(directories: list[str] | None, kept: list[str], excluded: list[str], target: BinaryIO) -> None:
+    """Write what a session has before any program has run in it, as JSON: real paths, and the state of the directories.
+
+    Args:
+        directories: Directories whose changes are to be carried; None for all of the image.
+        kept: Paths that are to have the state of the image.
+        excluded: Names whose changes are not carried.
+        target: Where to write.
+    """
+    real = None if directories is None else sorted({os.path.realpath(path) for path in directories})
+    if real is not None and "/" in real:
+        real = None
+    # Of a link, it and what it leads to.
+    places = sorted({place for path in kept for place in (_place_of(path), os.path.realpath(path))})
+    before = describe(real, [*excluded, *places])
+    target.write(json.dumps({"directories": real, "kept": places, "before": before}).encode())
+
+
+def _place_of(path: str) -> str:
+    """Return a path whose directories are none behind links."""
+    return os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+
+
+def changed(before: dict[str, Any], directories: list[str] | None, excluded: list[str]) -> list[str]:
+    """Return the paths of what has changed since, except for directories."""
+    now = describe(directories, excluded)
+    differ = [path for path in before.keys() | now.keys() if before.get(path) != now.get(path)]
+    return sorted(path for path in differ if (now.get(path) or before[path])[0] != "directory")
 
 
 def _describe(path: str, status: os.stat_result, excluded: set[str], found: dict[str, Any]) -> None:
@@ -93,23 +124,30 @@ def collect(
     for path in sorted(now):
         if before.get(path) == now[path]:
             continue
-        # What is below a directory may have changed, but not the directory itself.
-        kind, mode, user, group, *_ = now[path]
-        if kind == "directory" and before.get(path, [None])[:4] == now[path][:4]:
+        # What is below a directory may have changed, but not the directory itself. Programs may remove it meanwhile.
+        if now[path][0] == "directory" and before.get(path, [None])[:4] == now[path][:4]:
             continue
-        status = os.lstat(path)
-        entry = {"kind": kind, "path": path, "mode": mode & _PERMISSIONS, "user": user, "group": group}
-        entry["modified"] = status.st_mtime_ns
-        identity = (status.st_dev, status.st_ino)
-        if kind == "file" and status.st_nlink > 1 and identity in links:
-            _write_entry(target, {"kind": "hard link", "path": path, "target": links[identity]})
-        elif kind == "file":
-            links[identity] = path
-            left = _write_file(target, entry, left)
-        elif kind == "link":
-            _write_entry(target, {**entry, "target": os.readlink(path)})
-        else:
-            _write_entry(target, entry)
+        with contextlib.suppress(FileNotFoundError):
+            left = _write_change(target, path, now[path], links, left)
+
+
+def _write_change(target: BinaryIO, path: str, known: list[Any], links: dict[tuple[int, int], str], left: int) -> int:
+    """Write what a path has become; return how many bytes may follow."""
+    kind, mode, user, group, *_ = known
+    status = os.lstat(path)
+    entry = {"kind": kind, "path": path, "mode": mode & _PERMISSIONS, "user": user, "group": group}
+    entry["modified"] = status.st_mtime_ns
+    identity = (status.st_dev, status.st_ino)
+    if kind == "file" and status.st_nlink > 1 and identity in links:
+        _write_entry(target, {"kind": "hard link", "path": path, "target": links[identity]})
+    elif kind == "file":
+        links[identity] = path
+        return _write_file(target, entry, left)
+    elif kind == "link":
+        _write_entry(target, {**entry, "target": os.readlink(path)})
+    else:
+        _write_entry(target, entry)
+    return left
 
 
 def _write_file(target: BinaryIO, entry: dict[str, Any], left: int) -> int:
@@ -149,12 +187,14 @@ def _write_entry(target: BinaryIO, entry: dict[str, Any]) -> None:
     target.write(json.dumps(entry).encode() + b"\n")
 
 
-def apply(source: BinaryIO, directories: list[str] | None) -> None:
+def apply(source: BinaryIO, directories: list[str] | None, kept: list[str], excluded: list[str]) -> None:
     """Make the changes that ``collect`` has written, without following links, and below directories only.
 
     Args:
-        source: The changes.
-        directories: As for ``describe``.
+        source: The changes. The session that they are from can write any.
+        directories: As for ``prepare``.
+        kept: Real paths that stay as they are, with what is below them.
+        excluded: As for ``prepare``.
 
     Raises:
         ValueError: If one is elsewhere, or malformed.
@@ -164,15 +204,19 @@ def apply(source: BinaryIO, directories: list[str] | None) -> None:
     for line in source:
         entry = json.loads(line)
         path = entry["path"]
-        above = f"/{path.lstrip('/').partition('/')[0]}"
-        if directories is None and not (os.path.lexists(above) or above.startswith(_OF_SERVER)):
-            # The other session has made it.
-            tops.add(above)
-        if os.path.normpath(path) != path or not any(path == top or path.startswith(f"{top}/") for top in tops):
-            message = f"{path!r} is not below {', '.join(sorted(tops))}"
-            raise ValueError(message)
+        for place in (path, entry["target"]) if entry["kind"] == "hard link" else (path,):
+            above = f"/{place.lstrip('/').partition('/')[0]}"
+            if directories is None and not (os.path.lexists(above) or above.startswith(_OF_SERVER)):
+                # The other session has made it.
+                tops.add(above)
+            if os.path.normpath(place) != place or not any(_is_below(place, top) for top in tops):
+                message = f"{place!r} is not below {', '.join(sorted(tops))}"
+                raise ValueError(message)
+        is_kept = any(_is_below(path, other) for other in kept) or not {*path.split("/")}.isdisjoint(excluded)
+        # A directory that has what is kept stays one.
+        replaces_kept = entry["kind"] != "directory" and any(_is_below(other, path) for other in kept)
         with _opened_parent(path) as parent:
-            if parent is None:
+            if parent is None or is_kept or replaces_kept:
                 _skip(source, entry)
             elif entry["kind"] == "deleted":
                 _remove(os.path.basename(path), parent)
@@ -185,12 +229,16 @@ def apply(source: BinaryIO, directories: list[str] | None) -> None:
                 _set_status(entry, os.path.basename(entry["path"]), parent)
 
 
+def _is_below(path: str, other: str) -> bool:
+    return path == other or path.startswith(f"{other}/")
+
+
 @contextlib.contextmanager
 def _opened_parent(path: str) -> Any:
     """Open the directory that a path is in; None if that is none, or behind a link."""
     descriptor = os.open("/", os.O_PATH | os.O_DIRECTORY)
     try:
-        for part in path.split("/")[1:-1]:
+        for part in filter(None, path.split("/")[1:-1]):
             step = os.open(part, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=descriptor)
             os.close(descriptor)
             descriptor = step
@@ -240,8 +288,12 @@ def _make(source: BinaryIO, entry: dict[str, Any], name: str, parent: int) -> No
 
 def _set_status(entry: dict[str, Any], name: str, parent: int) -> None:
     os.chown(name, entry["user"], entry["group"], dir_fd=parent, follow_symlinks=False)
-    if entry["kind"] != "link":
-        os.chmod(f"/proc/self/fd/{parent}/{name}", entry["mode"] & _PERMISSIONS)
+    descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW, dir_fd=parent)
+    try:
+        if not stat.S_ISLNK(os.fstat(descriptor).st_mode):
+            os.chmod(f"/proc/self/fd/{descriptor}", entry["mode"] & _PERMISSIONS)
+    finally:
+        os.close(descriptor)
     os.utime(name, ns=(entry["modified"], entry["modified"]), dir_fd=parent, follow_symlinks=False)
 
 
@@ -282,15 +334,6 @@ def _remove(name: str, parent: int) -> None:
         # The root directory of a mount, as are those of a session's root directory.
         if error.errno != errno.EBUSY:
             raise
-
-
-def restore(source: BinaryIO, paths: list[str]) -> None:
-    """Replace what is at some paths by what ``collect`` has written of them, without an initial state."""
-    for path in paths:
-        _make_directories(os.path.dirname(path))
-        with _opened_parent(os.path.realpath(os.path.dirname(path)) + "/.") as parent:
-            _remove(os.path.basename(path), parent)
-    apply(source, paths)
 
 
 def write(files: dict[str, list[Any]]) -> None:
@@ -362,29 +405,24 @@ class _Part(io.RawIOBase):
 def main() -> None:
     """Do what the first line of standard input says: commands as JSON, each with its arguments and the size of its data.
 
-    The data of all of them follows. The results of several are written with a line before each that has its size.
+    The data of all of them follows.
     """
     source, target = sys.stdin.buffer, sys.stdout.buffer
-    requests = json.loads(source.readline())
-    for command, arguments, size in requests:
-        result = io.BytesIO() if len(requests) > 1 else target
-        _execute(command, arguments, io.BufferedReader(_Part(source, size), _CHUNK), result)
-        if isinstance(result, io.BytesIO):
-            target.write(b"%d\n" % len(result.getbuffer()))
-            target.write(result.getbuffer())
+    for command, arguments, size in json.loads(source.readline()):
+        _execute(command, arguments, io.BufferedReader(_Part(source, size), _CHUNK), target)
     target.flush()
 
 
 def _execute(command: str, arguments: dict[str, Any], source: BinaryIO, target: BinaryIO) -> None:
     match command:
-        case "list":
-            target.write(json.dumps(describe(**arguments)).encode())
+        case "prepare":
+            prepare(**arguments, target=target)
+        case "changed":
+            target.write(json.dumps(changed(**arguments)).encode())
         case "collect":
             collect(**arguments, target=target)
         case "apply":
             apply(source, **arguments)
-        case "restore":
-            restore(source, **arguments)
         case "write":
             write(**arguments)
         case "read":

@@ -47,7 +47,8 @@ def carry(one, two, before, *, excluded=(), max_bytes=1 << 20):
     changes = io.BytesIO()
     tree_program.collect(before, [str(one)], list(excluded), max_bytes, changes)
     text = changes.getvalue().replace(json.dumps(str(one))[1:-1].encode(), json.dumps(str(two))[1:-1].encode())
-    tree_program.apply(io.BytesIO(text), [str(two)])
+    there = [name.replace(str(one), str(two)) for name in excluded]
+    tree_program.apply(io.BytesIO(text), [str(two)], [name for name in there if "/" in name], there)
     return changes.getvalue()
 
 
@@ -136,7 +137,7 @@ def test_changes_elsewhere_are_refused(trees, entry):
     _, two = trees
     entry = {name: value.replace("{two}", str(two)) if isinstance(value, str) else value for name, value in entry.items()}
     with pytest.raises(ValueError, match=r"is not below|unknown kind of entry"):
-        tree_program.apply(io.BytesIO(json.dumps(entry).encode()), [str(two)])
+        tree_program.apply(io.BytesIO(json.dumps(entry).encode()), [str(two)], [], [])
 
 
 def test_links_are_not_followed(trees, tmp_path):
@@ -151,7 +152,7 @@ def test_links_are_not_followed(trees, tmp_path):
         {"kind": "link", "path": f"{two}/after", "target": "x", **status},
     ]
     lines = [json.dumps(entry).encode() + b"\n" for entry in entries]
-    tree_program.apply(io.BytesIO(lines[0] + lines[1] + b"x" + lines[2] + lines[3]), [str(two)])
+    tree_program.apply(io.BytesIO(lines[0] + lines[1] + b"x" + lines[2] + lines[3]), [str(two)], [], [])
     assert list(outside.iterdir()) == []
     assert os.readlink(two / "after") == "x"
     assert not (two / "hard").exists()
@@ -173,3 +174,27 @@ def test_files_replace_what_is_in_their_place(trees, tmp_path):
     assert [(one / name).read_text() for name in names] == ["hi"] * len(names)
     assert (one / "linked").is_symlink()
     assert outside.read_text() == "kept"
+
+
+def test_what_is_kept_is_not_touched(trees, tmp_path):
+    _, two = trees
+    status = {"mode": 0o644, "user": os.getuid(), "group": os.getgid(), "modified": 0}
+    empty = {"size": 0, "parts": [], **status}
+    entries = [
+        {"kind": "deleted", "path": f"{two}/lib/b.py"},
+        {"kind": "link", "path": f"{two}/lib", "target": str(tmp_path), **status},
+        {"kind": "file", "path": f"{two}/lib", **empty},
+        {"kind": "deleted", "path": f"{two}/lib"},
+        {"kind": "file", "path": f"{two}/lib/b.py", **empty},
+        {"kind": "file", "path": f"{two}/lib/b.py/in", **empty},
+        {"kind": "file", "path": f"{two}/.git/hooks", **empty},
+        {"kind": "file", "path": f"{two}/lib/c.py", **empty},
+    ]
+    text = b"".join(json.dumps(entry).encode() + b"\n" for entry in entries)
+    tree_program.apply(io.BytesIO(text), [str(two)], [str(two / "lib/b.py")], [".git"])
+    assert (two / "lib/b.py").read_text() == "# lib/b.py\n"
+    assert (two / "lib/c.py").read_text() == ""
+    assert not (two / ".git").exists()
+    link = {"kind": "hard link", "path": f"{two}/hard", "target": "/etc/passwd"}
+    with pytest.raises(ValueError, match="'/etc/passwd' is not below"):
+        tree_program.apply(io.BytesIO(json.dumps(link).encode()), [str(two)], [], [])
