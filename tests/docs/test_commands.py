@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import typer
-from click import UsageError
+from click import Group, UsageError
 
 from coding_gym.cli.main import app
 from tests.docs.console_blocks import commands_of
@@ -131,9 +131,9 @@ def test_our_commands_and_options_exist():
             if name != "coding-gym" or not arguments:
                 continue
             known = group
-            if not arguments[0].startswith("-"):
+            while isinstance(known, Group) and arguments and not arguments[0].startswith("-"):
                 try:
-                    _, known, arguments = group.resolve_command(typer.Context(group), arguments)
+                    _, known, arguments = known.resolve_command(typer.Context(known), arguments)
                 except UsageError:
                     known = None
             names = {"--help"}.union(*(option.opts for option in known.params)) if known is not None else set()
