@@ -113,7 +113,9 @@ def check(
     # Each broken task is listed below.
     with errors_in_red(), _quiet("coding_gym.tasks"):
         tasks, refused = _load(suite)
-        with Grader(workers=workers, provider=provider.value, packages=packages or (), network=network, mem=mem) as grader:
+        grader = Grader(workers=workers, provider=provider.value, packages=packages or (), network=network, mem=mem)
+        # Repositories need none of the sandboxes that it would start at once.
+        with contextlib.closing(grader):
             checked = list(check_tasks(tasks, grader, progress=not quiet))
     if refused or any(isinstance(task.tests, RepositoryTests) for task in tasks):
         _show([*map(_cells, checked), *((name, "refused", "-", "-", reason) for name, reason in refused.items())])

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from docker.errors import ImageNotFound
 
+from coding_gym.errors import ConfigurationError
 from coding_gym.sandbox.docker.dockerfiles import built_name
 
 __all__ = ["removed_afterwards"]
@@ -16,10 +17,17 @@ __all__ = ["removed_afterwards"]
 
 @contextlib.contextmanager
 def removed_afterwards(engine: Any, *directories: Path) -> Iterator[None]:
-    """Remove the images of directories at the end of a block, as far as they have been built."""
+    """Remove the images of directories as they are before and after a block, as far as they have been built."""
+    names = set(_names(directories))
     try:
         yield
     finally:
-        for directory in directories:
+        for name in names.union(_names(directories)):
             with contextlib.suppress(ImageNotFound):
-                engine.images.remove(built_name(directory), force=True)
+                engine.images.remove(name, force=True)
+
+
+def _names(directories: Iterable[Path]) -> Iterator[str]:
+    for directory in directories:
+        with contextlib.suppress(ConfigurationError):
+            yield built_name(directory)

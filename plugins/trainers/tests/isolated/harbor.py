@@ -242,7 +242,7 @@ def test_prebuilt_image_gets_files_of_environment(make, task, base):
 
 def test_image_that_does_not_build_is_reported(make, task):
     (task / "environment" / "Dockerfile").write_text("FROM scratch\nCOPY nowhere /\n")
-    with pytest.raises(SandboxBuildFailedError, match="does not build"):
+    with pytest.raises(SandboxBuildFailedError, match="failed to build"):
         asyncio.run(make().start(force_build=False))
 
 
