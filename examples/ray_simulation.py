@@ -20,12 +20,11 @@ import statistics
 import time
 import tracemalloc
 from collections.abc import Callable
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 from coding_gym.client.address import Address
-from coding_gym.sandbox.pool import Lease, PooledMember
+from coding_gym.sandbox.pool import Lease, LeaseRequest, PooledMember
 from coding_gym_ray import RayPool
 from coding_gym_ray.pool import HostedSandbox
 
@@ -44,9 +43,9 @@ class SimulatedPool(RayPool):
         while len(self._members) < count:
             time.sleep(0.001)
 
-    def ask(self) -> Future[Lease]:
+    def ask(self) -> LeaseRequest:
         """Ask for a lease without waiting for it."""
-        future: Future[Lease] = Future()
+        future = LeaseRequest()
         self._request(future)
         return future
 

@@ -23,7 +23,7 @@ from coding_gym.cli import main as cli
 from coding_gym.cli.doctor import MEANINGS, Diagnosis, diagnose
 from coding_gym.errors import ImageBuildError
 from coding_gym.sandbox import process_tree
-from coding_gym.sandbox.docker import cleanup, provider
+from coding_gym.sandbox.docker import cleanup, dockerfiles, provider
 from coding_gym.sandbox.docker import images as image_module
 from coding_gym.sandbox.docker import runtime as runtime_module
 from coding_gym.sandbox.ownership import OwnerProcess
@@ -143,6 +143,7 @@ def test_prune_images_removes_old_unused_images(
     # A separate repository, so that unrelated images are left alone.
     monkeypatch.setattr(image_module, "IMAGE_REPOSITORY", _REPOSITORY)
     monkeypatch.setattr(image_module, "image_name", lambda: f"{_REPOSITORY}:current")
+    monkeypatch.setattr(dockerfiles, "BUILT_REPOSITORY", "coding-gym-test/built")
     monkeypatch.setattr(cleanup, "our_containers", lambda _: [])
     prefix = "coding-gym-test-runtime-"
     monkeypatch.setattr(runtime_module, "RUNTIME_PREFIX", prefix)

@@ -14,9 +14,10 @@ import docker
 from coding_gym.cache import cache_directory
 from coding_gym.errors import ConfigurationError, ImageBuildError, ProviderUnavailableError
 from coding_gym.sandbox.config import SandboxConfig
+from coding_gym.sandbox.docker.builds import build_lock
 from coding_gym.sandbox.docker.derived_images import ensure_image_with_packages
 from coding_gym.sandbox.docker.engine import connect_to_engine
-from coding_gym.sandbox.docker.images import build_lock, image_name
+from coding_gym.sandbox.docker.images import image_name
 from coding_gym.waiting import waiting_for
 
 __all__ = ["convert", "converted_image", "ensure_image"]

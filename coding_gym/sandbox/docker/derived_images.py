@@ -16,7 +16,8 @@ from docker.models.images import Image
 
 from coding_gym.errors import PackageInstallError
 from coding_gym.sandbox.config import SandboxConfig
-from coding_gym.sandbox.docker.images import IMAGE_REPOSITORY, build_lock, ensure_image, image_exists, image_name
+from coding_gym.sandbox.docker.builds import build_lock, image_exists
+from coding_gym.sandbox.docker.images import IMAGE_REPOSITORY, ensure_image, image_name
 from coding_gym.sandbox.ownership import LABEL_OWNER, OwnerProcess
 from coding_gym.sandbox.packages import resolve_packages
 from coding_gym.sandbox.single_flight import SingleFlight

@@ -14,7 +14,7 @@ import docker
 from docker.utils.build import exclude_paths
 
 from coding_gym.errors import ConfigurationError
-from coding_gym.sandbox.docker.images import build_lock, build_logged, image_exists
+from coding_gym.sandbox.docker.builds import build_lock, build_logged, image_exists
 from coding_gym.sandbox.single_flight import SingleFlight
 from coding_gym.waiting import waiting_for
 

@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import hashlib
 import io
 import json
 import logging
-import os
 import re
 import tarfile
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 import docker
-from docker.errors import DockerException, ImageNotFound
+from docker.errors import DockerException
 from docker.utils import parse_repository_tag
 
 import coding_gym_server
 from coding_gym.errors import ImageBuildError
+from coding_gym.sandbox.docker.builds import build_lock, build_logged, image_exists
+from coding_gym.sandbox.docker.dockerfiles import built_image
 from coding_gym.waiting import waiting_for
 
-__all__ = ["IMAGE_REPOSITORY", "build_image", "build_lock", "build_logged", "ensure_image", "image_exists", "image_name"]
+__all__ = ["IMAGE_REPOSITORY", "build_image", "ensure_image", "image_name"]
 
 _log = logging.getLogger("coding_gym")
 
@@ -67,8 +64,6 @@ def ensure_image(client: docker.DockerClient, image: str | None) -> str:
         ImageBuildError: If it does not exist, and cannot be pulled or built.
     """
     if image is not None and image.startswith("/"):
-        from coding_gym.sandbox.docker.dockerfiles import built_image
-
         return built_image(client, Path(image))
     name = image or image_name()
     if image_exists(client, name):
@@ -122,64 +117,6 @@ def build_image(
     return tag
 
 
-def image_exists(client: docker.DockerClient, name: str) -> bool:
-    """Return whether the engine has an image of this name."""
-    try:
-        client.images.get(name)
-    except ImageNotFound:
-        return False
-    return True
-
-
-def build_logged(
-    client: docker.DockerClient,
-    name: str,
-    what: str,
-    *,
-    hint: str = "",
-    on_line: Callable[[str], None] | None = None,
-    **options: Any,
-) -> None:
-    """Build an image.
-
-    Args:
-        client: The engine.
-        name: Name of the image.
-        what: The image, as the first words of an error.
-        hint: What to do after a failure.
-        on_line: Called with each line of the build log.
-        options: Further options of the engine's API.
-
-    Raises:
-        ImageBuildError: If the build fails; the error shows the end of the log.
-    """
-    log: list[str] = []
-    try:
-        for line in _build(client, name, options):
-            log.append(line)
-            if on_line is not None:
-                on_line(line)
-    except (DockerException, _BuildFailed) as error:
-        log.append(str(error))
-        message = " ".join(filter(None, (f"{what} failed to build.", hint, "The log ends:")))
-        raise ImageBuildError(message, log[-_LOG_LINES:]) from error
-
-
-class _BuildFailed(Exception):
-    """Failure of a step of the Dockerfile."""
-
-
-def _build(client: docker.DockerClient, name: str, options: Mapping[str, Any]) -> Iterator[str]:
-    events = client.api.build(tag=name, rm=True, forcerm=True, decode=True, **options)
-    error = None
-    # Read to the end even after an error: otherwise the SDK leaves the connection open.
-    for event in events:
-        error = error or event.get("error")
-        yield from filter(None, map(str.rstrip, event.get("stream", event.get("status", "")).splitlines()))
-    if error:
-        raise _BuildFailed(error.strip())
-
-
 def _context() -> io.BytesIO:
     """Return the build context as a tar archive."""
     archive = io.BytesIO()
@@ -202,12 +139,3 @@ def _sources() -> dict[str, bytes]:
         if path.is_file() and "__pycache__" not in path.parts:
             sources[f"coding_gym_server/{path.relative_to(package).as_posix()}"] = path.read_bytes()
     return sources
-
-
-@contextlib.contextmanager
-def build_lock(kind: str) -> Iterator[None]:
-    """Serialize the builds of each kind among the processes of this user: the others wait, and then find the image."""
-    path = Path(tempfile.gettempdir()) / f"coding-gym-{kind}-{os.getuid()}.lock"
-    with path.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield

@@ -14,7 +14,8 @@ from docker.errors import DockerException, NotFound
 from docker.models.images import Image
 
 from coding_gym.errors import ImageBuildError, SandboxStartError
-from coding_gym.sandbox.docker.images import build_lock, ensure_image, image_name
+from coding_gym.sandbox.docker.builds import build_lock
+from coding_gym.sandbox.docker.images import ensure_image, image_name
 from coding_gym.sandbox.ownership import LABEL_OWNER, OwnerProcess
 from coding_gym.waiting import waiting_for
 from coding_gym_server.protocol import ImageSettings
