@@ -679,13 +679,13 @@ class CodingEnv(gym.Env[Obs, str], EzPickle):
         if self._episode.image is None:
             return self.config
         config = replace(self.config, image=self._episode.image)
-        # A sandbox of its own need not have places for other environments of a vector.
-        return (
-            config if self._pool is not None or self._shared_slot is None else replace(config, sessions=self.sessions_per_env)
-        )
+        if self._pool is not None or self._shared_slot is None:
+            return config
+        # The sandbox is not shared with other environments of a vector.
+        return replace(config, sessions=self.sessions_per_env)
 
     def _check_image(self, image: Any) -> None:
-        """Raise if there is no sandbox of an image.
+        """Raise if an episode cannot have an image.
 
         Raises:
             ConfigurationError: If the provider has no images.

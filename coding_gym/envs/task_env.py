@@ -171,17 +171,19 @@ class CodingTaskEnv(CodingEnv):
 
     def finish_reset(self) -> tuple[Obs, Info]:
         result = super().finish_reset()
-        if self.task is not None and isinstance(self.task.tests, RepositoryTests):
-            hide(self, self.task.tests)
+        if self._episode.repository is not None:
+            hide(self, self._episode.repository)
         return result
 
     def _wanted_config(self) -> SandboxConfig:
-        config = super()._wanted_config()
-        if self.task is None or not isinstance(self.task.tests, RepositoryTests) or self._pool is not None:
+        config, tests = super()._wanted_config(), self._episode.repository
+        if tests is None or self._pool is not None:
             return config
-        return config_for(config, self.task.tests, config.network or ("none" if self.task.tests.network else None))
+        return config_for(config, tests, config.network or ("none" if tests.network else None))
 
     def begin_step(self, action: str) -> None:
+        # Of a step that was interrupted before its end.
+        self._settled = None
         super().begin_step(action)
         program = self._episode.submission()
         if program is not None and self._session is not None:
@@ -294,7 +296,7 @@ class _TaskEpisode(EpisodeState):
     def submission(self) -> str | None:
         """Return the program to grade, None if the action of this step is not a submission."""
         assert self.task is not None
-        if isinstance(self.task.tests, RepositoryTests):
+        if self.repository is not None:
             return None
         entry_point = self.task.entry_point
         if entry_point is not None:
@@ -304,15 +306,19 @@ class _TaskEpisode(EpisodeState):
         return self._definitions.program(self._code)
 
     @property
+    def repository(self) -> RepositoryTests | None:
+        """The tests of the task, if they are those of a repository."""
+        tests = None if self.task is None else self.task.tests
+        return tests if isinstance(tests, RepositoryTests) else None
+
+    @property
     def submits_changes(self) -> bool:
         """Whether the last action submits the changes to a repository: because it says so, or as the last turn."""
-        if self.task is None or not isinstance(self.task.tests, RepositoryTests):
-            return False
-        return self._is_submit(self._code) or self._turns_taken >= self._max_turns
+        return self.repository is not None and (self._is_submit(self._code) or self._turns_taken >= self._max_turns)
 
     def begin_step(self, action: Any) -> StepAction:
         request = super().begin_step(action)
-        if self.task is not None and isinstance(self.task.tests, RepositoryTests) and self._is_submit(request.code):
+        if self.repository is not None and self._is_submit(request.code):
             # Nothing is run; the transcript has the action.
             self._request = StepAction(code="")
         return self._request

@@ -652,28 +652,32 @@ class SandboxPool:
         """Start missing sandboxes; retired ones do not count, as their last episodes may take long."""
         if self._is_refused:
             return
-        self._make_way()
-        for name in self._missing():
+        wanted = self._unserved() if self._servers is None else []
+        self._make_way(wanted)
+        for name in self._missing(wanted):
             start = object()
             if self._in_background(partial(self._start_one, start, name)):
                 self._starts[start] = name
 
-    def _missing(self) -> Sequence[str | None]:
+    def _missing(self, wanted: Sequence[str | None]) -> Sequence[str | None]:
         """Return the addresses of missing servers, or the image of each missing sandbox that the pool starts.
 
         A server that could not be used is missing again with the next health check.
+
+        Args:
+            wanted: Images of the sandboxes that callers wait for.
         """
         if self._servers is None:
             room = self.size - len(self._usable()) - len(self._starts)
-            # Sandboxes that nobody waits for have the image of the configuration.
-            return [*self._unserved(), *[None] * room][: max(room, 0)]
+            # Beyond what callers wait for, sandboxes have the image of the configuration.
+            return [*wanted, *[None] * room][: max(room, 0)]
         if not self._may_retire and len(self._members) + len(self._starts) + len(self._not_retried) >= len(self._servers):
             return []
         known = {*self._starts.values(), *(member.base_url for member in self._members)}
         return [url for url in self._servers if url not in known and url not in self._not_retried]
 
     def _unserved(self) -> list[str | None]:
-        """Return the image of each sandbox that is to be started for those who wait, longest first."""
+        """Return the image of each sandbox to start for waiting callers, in the order of their requests."""
         coming = Counter(self._starts.values())
         slots = {image: count * self.config.sessions for image, count in coming.items()}
         wanted: list[str | None] = []
@@ -686,12 +690,14 @@ class SandboxPool:
             slots[future.image] -= 1
         return wanted
 
-    def _make_way(self) -> None:
-        """Retire sandboxes of other images for those who wait: the ones whose last episodes began first."""
-        if self._servers is not None:
-            return
+    def _make_way(self, wanted: Sequence[str | None]) -> None:
+        """Retire sandboxes in favor of other images: those whose last episodes began first.
+
+        Args:
+            wanted: Images of the sandboxes that callers wait for.
+        """
         room = max(self.size - len(self._usable()) - len(self._starts), 0)
-        for image in self._unserved()[room:]:
+        for image in wanted[room:]:
             others = [member for member in self._usable() if member.image != image]
             if others:
                 member = min(others, key=lambda member: member.used_at)

@@ -150,6 +150,14 @@ def test_every_kind_of_entry_point_definition_is_graded(env, action):
     assert graded(env.step(action)) == (True, 4, 4, 1.0, True, False)
 
 
+def test_step_that_nobody_has_finished_leaves_no_result(env):
+    inner = env.unwrapped
+    inner.begin_step("print('left')")
+    inner.settle_step()
+    inner.begin_step("print('next')")
+    assert inner.finish_step()[0]["stdout"] == "next\n"
+
+
 def test_answer_includes_earlier_definitions(env):
     env.step("import operator\nFACTOR = 1\nunused = open('nowhere', 'w')")
     env.step("FACTOR += 1")

@@ -177,8 +177,11 @@ class _Image(NamedTuple):
     @classmethod
     def of(cls, client: docker.DockerClient, config: SandboxConfig) -> _Image:
         """Return the image of a configuration, after building or pulling it if necessary."""
+        if config.image is None:
+            return cls(ensure_image_with_packages(client, config))
         name = ensure_image(client, config.image)
-        if config.image is None or (settings := settings_of(client, name)) is None:
+        settings = settings_of(client, name)
+        if settings is None:
             return cls(ensure_image_with_packages(client, config))
         basis = "which is not based on the default one (see docs/packages.md)"
         for option, value in (("packages", config.packages), ("system_packages", config.system_packages)):

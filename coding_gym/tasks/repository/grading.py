@@ -92,8 +92,7 @@ class RepositoryGrading:
             ProviderError: If there is no engine.
             ConfigurationError: If the tests cannot be run, or an option of the containers is invalid.
         """
-        default = GradingMode.COPY if tests.submission == "patch" else GradingMode.SESSION
-        mode = GradingMode.COPY if tests.submission == "patch" else mode or default
+        mode = GradingMode.COPY if tests.submission == "patch" else mode or GradingMode.SESSION
         if tests.submission == "patch" and not submission.strip():
             return self._grade(tests, mode, None)
         try:
