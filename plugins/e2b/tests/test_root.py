@@ -30,7 +30,16 @@ print(count)
 
 
 @pytest.fixture(scope="module")
-def rooted(docker_engine, tmp_path_factory) -> Iterator[ServedE2B]:
+def without_built_images(docker_engine) -> Iterator[None]:
+    """Removal of the image of a template, which the server's containers have until it ends."""
+    yield
+    for image in docker_engine.images.list("coding-gym/built"):
+        if any(variable.startswith("GREETING=") for variable in image.attrs["Config"]["Env"] or ()):
+            docker_engine.images.remove(image.id, force=True)
+
+
+@pytest.fixture(scope="module")
+def rooted(docker_engine, tmp_path_factory, without_built_images) -> Iterator[ServedE2B]:
     # Its first line would be about the image.
     images.ensure_image(docker_engine, None)
     rooted = ServedE2B(
@@ -342,7 +351,7 @@ def test_code_is_executed_by_root(rooted, shared):
 
 
 @pytest.fixture(scope="module")
-def foreign(options, docker_engine, tmp_path_factory):
+def foreign(options, tmp_path_factory):
     """Sandbox of an image without Python, built with files and instructions of a template."""
     context = tmp_path_factory.mktemp("context")
     (context / "given.txt").write_text("given\n")
@@ -363,9 +372,6 @@ def foreign(options, docker_engine, tmp_path_factory):
     sandbox = e2b.Sandbox.create("foreign", **options)
     yield sandbox
     sandbox.kill()
-    for image in docker_engine.images.list("coding-gym/built"):
-        if any(variable.startswith("GREETING=") for variable in image.attrs["Config"]["Env"] or ()):
-            docker_engine.images.remove(image.id, force=True)
 
 
 def test_template_of_any_image(foreign):
