@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, TypedDict
@@ -19,6 +20,7 @@ from coding_gym.envs.human_window import HUMAN, RenderModes
 from coding_gym.errors import ConfigurationError
 from coding_gym.sandbox.config import SandboxKwargs
 from coding_gym_server.protocol import DEFAULT_SCREEN, MAX_SCREEN_SIDE, MIN_SCREEN_SIDE, Capture, OnIdle
+from coding_gym_server.protocol.backends import PYTHON_PREFIX
 
 __all__ = [
     "RENDER_MODES",
@@ -138,7 +140,12 @@ class EnvOptions:
 
 
 class EnvKwargs(TypedDict, total=False):
-    """The fields of ``EnvOptions`` as keyword arguments."""
+    """The fields of ``EnvOptions`` as keyword arguments.
+
+    Attributes:
+        python: Absolute path of another CPython of the sandbox, 3.5 or later, that executes the code: short for
+            ``backend="python:PATH"``.
+    """
 
     render_mode: str | None
     screen: ScreenOption
@@ -154,6 +161,7 @@ class EnvKwargs(TypedDict, total=False):
     max_code_chars: int
     show_value: bool
     backend: str | None
+    python: str | os.PathLike[str] | None
     results: bool
 
 
@@ -173,12 +181,26 @@ def split_options(options: Mapping[str, Any], kind: type, base: type) -> tuple[d
         base: Its base class that takes ``options``.
 
     Raises:
-        ConfigurationError: If one is unknown.
+        ConfigurationError: If one is unknown, or both ``backend`` and ``python`` are given.
     """
     check_names(options, {*CodingEnvKwargs.__annotations__, *parameter_names(kind, base)})
     sandbox_options = dict(options)
+    python = sandbox_options.pop("python", None)
     own = {name: sandbox_options.pop(name) for name in options if name in _ENV_OPTIONS}
+    if python is not None:
+        if own.get("backend") is not None:
+            message = f"Expected python= or backend=, got python={python!r} and backend={own['backend']!r}"
+            raise ConfigurationError(message)
+        own["backend"] = f"{PYTHON_PREFIX}{_path(python)}"
     return own, sandbox_options
+
+
+def _path(python: Any) -> str:
+    try:
+        return os.fsdecode(python)
+    except TypeError:
+        message = f"Expected python= to be the path of an interpreter, got {python!r}"
+        raise ConfigurationError(message) from None
 
 
 def _check_screen(screen: Any) -> ScreenOption:

@@ -13,6 +13,7 @@ import textwrap
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -911,3 +912,10 @@ def test_import_loads_no_heavy_packages():
     """
     process = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=True)
     assert process.stdout == "[]\n"
+
+
+def test_python_is_another_interpreter():
+    with contextlib.closing(CodingEnv(provider="local", screen=None, python=Path(sys.executable), **FAST)) as env:
+        env.reset(seed=0)
+        env.step("import sys; own = [name for name in sys.modules if name.startswith('coding_gym')]")
+        assert env.step("print(sys.executable, own)")[0]["stdout"] == f"{sys.executable} []\n"
