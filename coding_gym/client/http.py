@@ -16,6 +16,7 @@ from coding_gym.client.connection import open_socket
 from coding_gym.client.version_check import check_version
 from coding_gym.errors import ConfigurationError, ProtocolError, TransportError
 from coding_gym_server.protocol import ERROR_CODE_HEADER, ErrorCode
+from coding_gym_server.protocol.processes import EVENT_FRAMES, FRAME_LENGTH
 
 __all__ = ["KEEPALIVES_LOST", "HttpClient", "get_json"]
 
@@ -51,6 +52,7 @@ class HttpClient:
         path: str,
         *,
         body: bytes | IO[bytes] | None = None,
+        accept: str | None = None,
         missing: str | None = None,
         timeout: float | None = None,
     ) -> Iterator[http.client.HTTPResponse]:
@@ -60,6 +62,7 @@ class HttpClient:
             method: ``GET``, ``POST`` ...
             path: Path with query string.
             body: Request body.
+            accept: Media type of the response, for requests that have several.
             missing: The file whose absence a 404 response means; None if a 404 means something else.
             timeout: Timeout for each read of the response, in seconds; the client's if None.
 
@@ -78,7 +81,8 @@ class HttpClient:
         try:
             connection.sock = sock = self._take_idle() or self._open_socket()
             sock.settimeout(timeout or self._timeout)
-            connection.request(method, path, body=body, headers=self._address.headers)
+            headers = self._address.headers if accept is None else {**self._address.headers, "Accept": accept}
+            connection.request(method, path, body=body, headers=headers)
             response = connection.getresponse()
             if response.status >= http.client.BAD_REQUEST:
                 self._refuse(response, f"{method} {path}", missing)
@@ -114,12 +118,23 @@ class HttpClient:
         Raises:
             TransportError: If the connection breaks.
         """
-        try:
+        with self._reading():
             while line := response.readline():
                 yield line
-        except _ERRORS as error:
-            message = f"The connection to {self._address} broke: {error or type(error).__name__}"
-            raise TransportError(message) from error
+
+    def frames(self, response: http.client.HTTPResponse) -> Iterator[bytes]:
+        """Yield the frames of a response as they arrive: bytes behind their length.
+
+        Raises:
+            TransportError: If the connection breaks.
+            ProtocolError: If the response consists of something else.
+        """
+        if response.headers.get_content_type() != EVENT_FRAMES:
+            message = f"{self._address} sends {response.headers.get_content_type()} instead of {EVENT_FRAMES}"
+            raise ProtocolError(message)
+        with self._reading():
+            while length := response.read(FRAME_LENGTH.size):
+                yield response.read(*FRAME_LENGTH.unpack(length))
 
     def close(self) -> None:
         """Close the idle connections, and those of requests that other threads are making as soon as they end. Idempotent."""
@@ -127,6 +142,14 @@ class HttpClient:
         with contextlib.suppress(IndexError):
             while True:
                 self._idle.pop().close()
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
+        except _ERRORS as error:
+            message = f"The connection to {self._address} broke: {error or type(error).__name__}"
+            raise TransportError(message) from error
 
     def _open_socket(self) -> socket.socket:
         try:

@@ -22,6 +22,7 @@ from coding_gym.client.http import KEEPALIVES_LOST, HttpClient
 from coding_gym.errors import ConfigurationError, ProtocolError, TransportError
 from coding_gym_server.protocol.errors import DECODING_ERRORS, reason_of
 from coding_gym_server.protocol.processes import (
+    EVENT_FRAMES,
     MAX_PROCESS_OUTPUT,
     Keep,
     Keepalive,
@@ -108,8 +109,8 @@ def process_request(command: Command, options: StartKwargs) -> ProcessRequest:
             document |= _field(name, value)
     try:
         request = msgspec.convert(document, ProcessRequest)
-        # Lone surrogates are not Unicode.
-        _encoder.encode(request)
+        # Lone surrogates are not Unicode. Only text has them, and the input may be large.
+        _encoder.encode(msgspec.structs.replace(request, stdin=b""))
     except (msgspec.ValidationError, UnicodeEncodeError) as error:
         message = f"Invalid process: {reason_of(error)}"
         raise ConfigurationError(message) from error
@@ -223,7 +224,7 @@ _MAX_FIRST_INPUT = 1 << 20
 """Maximum number of bytes of stdin in the request that starts a process; more is sent afterwards, as it is read."""
 
 _encoder = msgspec.json.Encoder()
-_events = msgspec.json.Decoder(ProcessEvent)
+_events = msgspec.msgpack.Decoder(ProcessEvent)
 _infos = msgspec.json.Decoder(list[ProcessInfo])
 
 _Message = TypeVar("_Message")
@@ -278,7 +279,7 @@ class Process:
         http: The server.
         base: Path of the processes of the session.
         response: Stack that holds the response with the events.
-        lines: The lines of the response.
+        frames: The frames of the response.
         received: Number of bytes of each output that precede the response.
         max_output_bytes: Maximum number of bytes of each output to keep, the last ones.
 
@@ -293,14 +294,14 @@ class Process:
         http: HttpClient,
         base: str,
         response: contextlib.ExitStack,
-        lines: Iterator[bytes],
+        frames: Iterator[bytes],
         *,
         received: dict[str, int],
         max_output_bytes: int,
     ) -> None:
         self._http = http
         self._response = response
-        self._lines = lines
+        self._frames = frames
         self.received = received
         self._max_output_bytes = max_output_bytes
         self._output = {name: bytearray() for name in received}
@@ -417,12 +418,12 @@ class Process:
 
     def _next_event(self) -> ProcessEvent:
         while True:
-            line = next(self._lines, b"")
-            if not line:
+            frame = next(self._frames, b"")
+            if not frame:
                 self._response.close()
                 message = "The server ended the connection before the process: join it by its id, unless the sandbox has ended"
                 raise TransportError(message)
-            event: ProcessEvent = _decode(_events, line)
+            event: ProcessEvent = _decode(_events, frame)
             if not isinstance(event, Keepalive):
                 return event
 
@@ -516,12 +517,14 @@ class Processes:
     ) -> Process:
         stack = contextlib.ExitStack()
         try:
-            response = stack.enter_context(self._http.request(method, path, body=body, timeout=KEEPALIVES_LOST))
+            response = stack.enter_context(
+                self._http.request(method, path, body=body, accept=EVENT_FRAMES, timeout=KEEPALIVES_LOST)
+            )
             return Process(
                 self._http,
                 self._base,
                 stack,
-                self._http.lines(response),
+                self._http.frames(response),
                 received={"stdout": stdout, "stderr": stderr},
                 max_output_bytes=max_output_bytes,
             )
@@ -530,7 +533,7 @@ class Processes:
             raise
 
 
-def _decode(decoder: msgspec.json.Decoder[_Message], data: bytes) -> _Message:
+def _decode(decoder: msgspec.json.Decoder[_Message] | msgspec.msgpack.Decoder[_Message], data: bytes) -> _Message:
     try:
         return decoder.decode(data)
     except DECODING_ERRORS as error:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import random
 import threading
 
+import msgspec
 import pytest
 
 from coding_gym.client.http import HttpClient
 from coding_gym.errors import ConfigurationError, ProtocolError, TransportError
+from coding_gym_server.protocol.processes import EVENT_FRAMES
 from tests.support.timing import eventually
 
 
@@ -70,6 +73,30 @@ def test_stream_has_one_event_per_line(http, base):
     events = [json.loads(line) for line in post(http, f"{base}/processes", {"command": ["echo", "hello"]}).splitlines()]
     assert [event["type"] for event in events] == ["started", "output", "exited"]
     assert base64.b64decode(events[1]["stdout"]) == b"hello\n"
+
+
+def test_stream_has_frames_for_clients_that_accept_them(http, base):
+    body = json.dumps({"command": "printf '\\0\\377'"}).encode()
+    with http.request("POST", f"{base}/processes", body=body, accept=EVENT_FRAMES) as response:
+        events = [msgspec.msgpack.decode(frame) for frame in http.frames(response)]
+    assert [event["type"] for event in events] == ["started", "output", "exited"]
+    assert events[1]["stdout"] == b"\x00\xff"
+
+
+def test_client_refuses_a_stream_in_another_form(http, base):
+    body = json.dumps({"command": "true"}).encode()
+    with (
+        http.request("POST", f"{base}/processes", body=body) as response,
+        pytest.raises(ProtocolError, match=r"sends application/x-ndjson instead of"),
+    ):
+        next(http.frames(response))
+
+
+@pytest.mark.parametrize("size", [(1 << 16) - 1, 1 << 16, (1 << 18) + 1, 5_000_000])
+def test_large_data_passes_unchanged(session, base, size):
+    data = random.Random(size).randbytes(size)
+    result = session.http.processes.run("tee /dev/stderr", stdin=data)
+    assert (result.stdout, result.stderr) == (data, data)
 
 
 def test_exec_ends_with_its_client(sandbox, session, base):

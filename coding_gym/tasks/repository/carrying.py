@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from coding_gym.client.processes import ProcessResult
+from coding_gym.client.processes import Process, ProcessResult
 from coding_gym.envs.coding_env import CodingEnv
 from coding_gym.errors import ProtocolError
 from coding_gym.sandbox import Sandbox
@@ -19,8 +20,8 @@ __all__ = [
     "ChangesError",
     "Prepared",
     "arrange",
+    "carry_changes",
     "changed_paths",
-    "collect_changes",
     "prepare",
     "read_file",
     "remove",
@@ -35,7 +36,8 @@ _TIMEOUT = 300.0
 _ATTEMPTS = 3
 _LARGEST = 256 << 20
 _NEVER_CARRIED = (".git", "__pycache__")
-_Request = tuple[str, dict[str, Any], bytes]
+_PIECE_BYTES = 1 << 20
+_Request = tuple[str, dict[str, Any]]
 _MODE = 0o755
 
 _directories: weakref.WeakKeyDictionary[Sandbox | None, str] = weakref.WeakKeyDictionary()
@@ -74,72 +76,73 @@ def prepare(env: CodingEnv, directories: Sequence[str] | None, kept: Sequence[st
 
 def changed_paths(env: CodingEnv, prepared: Prepared) -> list[str]:
     """Return the real paths of what has changed in a session since, except for directories."""
-    arguments = {"before": prepared.before, "directories": prepared.directories, "excluded": _left_out(prepared)}
+    left_out = [*_NEVER_CARRIED, *prepared.kept]
+    arguments = {"before": prepared.before, "directories": prepared.directories, "excluded": left_out}
     paths: list[str] = json.loads(_run(env, "changed", arguments).stdout)
     return paths
 
 
-def collect_changes(env: CodingEnv, prepared: Prepared, *, max_bytes: int) -> bytes:
-    """Return the changes of a session of the same image, since it has begun.
-
-    Args:
-        env: The session, of which other programs should have ended.
-        prepared: State of a new one.
-        max_bytes: Maximum size of what has changed, without holes in files.
-
-    Raises:
-        ChangesError: If it is exceeded, or the session keeps its files from being read.
-    """
-    arguments = {
-        "before": prepared.before,
-        "directories": prepared.directories,
-        "excluded": _left_out(prepared),
-        "max_bytes": max_bytes,
-    }
-    reason: object = None
-    for _ in range(_ATTEMPTS):
-        try:
-            return _run(env, "collect", arguments).stdout
-        except ProtocolError as error:
-            # Root of the session can kill what starts its programs, which is replaced, unless its interpreter is gone.
-            reason = error
-    message = f"the session of the changes starts no programs any more: {reason}"
-    raise ChangesError(message)
-
-
-def arrange(
-    env: CodingEnv,
-    files: Mapping[str, bytes],
-    *,
-    removed: Sequence[str] = (),
-    prepared: Prepared | None = None,
-    kept: Sequence[str] = (),
-    changes: bytes = b"",
-) -> None:
-    """Make changes in a session, and then write files that all users can read and execute.
+def arrange(env: CodingEnv, files: Mapping[str, bytes], *, removed: Sequence[str] = ()) -> None:
+    """Write files in a session that all users can read and execute.
 
     Args:
         env: The session.
         files: Content by absolute path; what is in their place is removed. Paths that end with a slash are directories that all
             users can write.
         removed: Absolute paths of what is removed before.
-        prepared: State of the session in the beginning, for changes.
-        kept: Further real paths that changes do not touch.
-        changes: Changes from ``collect_changes``.
 
     Raises:
-        ChangesError: If the changes are malformed, or something does not fit into the session.
+        ChangesError: If something does not fit into the session.
     """
-    content = {path: [base64.b64encode(data).decode(), _MODE] for path, data in files.items()}
-    requests: list[_Request] = [("remove", {"paths": list(removed)}, b""), ("write", {"files": content}, b"")]
-    if prepared is not None:
-        arguments = {
-            "directories": prepared.directories,
-            "kept": [*prepared.kept, *kept],
-            "excluded": _NEVER_CARRIED,
-        }
-        requests.insert(0, ("apply", arguments, changes))
-    _execute(env, *requests)
+    _execute(env, *_arrangements(files, removed))
+
+
+def carry_changes(
+    agent: CodingEnv,
+    env: CodingEnv,
+    prepared: Prepared,
+    files: Mapping[str, bytes],
+    *,
+    removed: Sequence[str],
+    kept: Sequence[str],
+    max_bytes: int,
+) -> None:
+    """Make the changes of a session in another one of the same image, and then do what ``arrange`` does.
+
+    Args:
+        agent: The session that has changed, of which other programs should have ended.
+        env: The other one.
+        prepared: State of the latter in the beginning.
+        files: As for ``arrange``.
+        removed: As for ``arrange``.
+        kept: Further real paths that changes do not touch.
+        max_bytes: Maximum size of what has changed, without holes in files.
+
+    Raises:
+        ChangesError: If it is exceeded, the session of the changes keeps its files from being read, its changes are malformed,
+            or something does not fit into the other session.
+    """
+    directories = prepared.directories
+    applied = {"directories": directories, "kept": [*prepared.kept, *kept], "excluded": _NEVER_CARRIED}
+    left_out = [*_NEVER_CARRIED, *prepared.kept]
+    wanted = {"before": prepared.before, "directories": directories, "excluded": left_out, "max_bytes": max_bytes}
+    with (
+        _start_of_changed(agent, ("collect", wanted)) as source,
+        _start(env, ("apply", applied), *_arrangements(files, removed), keep_stdin_open=True) as target,
+    ):
+        try:
+            # A program that has failed reads no more.
+            with contextlib.suppress(ProtocolError):
+                for piece in _pieces(source):
+                    target.write(piece)
+                target.close_stdin()
+            # The other one fails, too, if the changes are not complete.
+            _check(source.wait())
+            _check(target.wait())
+        except BaseException:
+            source.abandon()
+            target.abandon()
+            raise
 
 
 def read_file(env: CodingEnv, path: str, *, max_bytes: int) -> bytes:
@@ -168,26 +171,73 @@ def working_directory(env: CodingEnv) -> str:
     return _directories[sandbox]
 
 
-def _left_out(prepared: Prepared) -> list[str]:
-    return [*_NEVER_CARRIED, *prepared.kept]
+def _arrangements(files: Mapping[str, bytes], removed: Sequence[str]) -> list[_Request]:
+    content = {path: [base64.b64encode(data).decode(), _MODE] for path, data in files.items()}
+    return [("remove", {"paths": list(removed)}), ("write", {"files": content})]
+
+
+def _pieces(process: Process) -> Iterator[bytes]:
+    """Yield the output of a process as it arrives, in larger pieces."""
+    parts: list[bytes] = []
+    for output in process:
+        parts.append(output.stdout)
+        if sum(map(len, parts)) >= _PIECE_BYTES:
+            yield b"".join(parts)
+            parts.clear()
+    yield b"".join(parts)
 
 
 def _run(env: CodingEnv, command: str, arguments: dict[str, Any], *, cwd: str | None = "/") -> ProcessResult:
-    return _execute(env, (command, arguments, b""), cwd=cwd)
+    return _execute(env, (command, arguments), cwd=cwd)
 
 
 def _execute(env: CodingEnv, *requests: _Request, cwd: str | None = "/") -> ProcessResult:
-    # Names of files need not be Unicode, which this encoder escapes.
-    head = json.dumps([(command, arguments, len(data)) for command, arguments, data in requests]).encode()
-    result = env.exec(
+    process = _start(env, *requests, cwd=cwd)
+    with process:
+        try:
+            return _check(process.wait())
+        except BaseException:
+            process.abandon()
+            raise
+
+
+def _start_of_changed(env: CodingEnv, request: _Request) -> Process:
+    """Start the program in a session of changes.
+
+    Raises:
+        ChangesError: If the session starts no programs.
+    """
+    reason: object = None
+    for _ in range(_ATTEMPTS):
+        try:
+            return _start(env, request)
+        except ProtocolError as error:
+            # Root of the session can kill what starts its programs, which is replaced, unless its interpreter is gone.
+            reason = error
+    message = f"the session of the changes starts no programs any more: {reason}"
+    raise ChangesError(message)
+
+
+def _start(env: CodingEnv, *requests: _Request, cwd: str | None = "/", keep_stdin_open: bool = False) -> Process:
+    return env.processes.start(
         [_INTERPRETER, "-I", "-S", "-c", _PROGRAM],
-        stdin=b"".join([head, b"\n", *(data for *_, data in requests)]),
+        # Names of files need not be Unicode, which this encoder escapes.
+        stdin=json.dumps(requests).encode() + b"\n",
+        keep_stdin_open=keep_stdin_open,
         # By its id: a program may have removed its name.
         user="0",
         cwd=cwd,
         timeout=_TIMEOUT,
         max_output_bytes=_LARGEST,
     )
+
+
+def _check(result: ProcessResult) -> ProcessResult:
+    """Return the result of a program that has succeeded.
+
+    Raises:
+        ChangesError: If it has not.
+    """
     if result.exit_code != 0 or result.dropped_stdout:
         lines = result.stderr_text.strip().splitlines() or ["it was ended"]
         raise ChangesError(lines[-1].removeprefix("ValueError: "))

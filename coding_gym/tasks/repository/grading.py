@@ -15,8 +15,8 @@ from coding_gym.sandbox.config import SandboxConfig, parse_size
 from coding_gym.tasks.repository.carrying import (
     ChangesError,
     arrange,
+    carry_changes,
     changed_paths,
-    collect_changes,
     prepare,
     read_file,
     remove,
@@ -315,8 +315,7 @@ def _run_tests(env: CodingEnv, tests: RepositoryTests, mode: GradingMode, agent:
             raise ConfigurationError(message) from error
         if prepared is not None and agent is not None:
             kept = changed_paths(env, prepared) if tests.patch.strip() else []
-            changes = collect_changes(agent, prepared, max_bytes=tests.max_bytes)
-            arrange(env, files, removed=layout.results, prepared=prepared, kept=kept, changes=changes)
+            carry_changes(agent, env, prepared, files, removed=layout.results, kept=kept, max_bytes=tests.max_bytes)
         else:
             arrange(env, files, removed=layout.results)
     except ChangesError as error:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import errno
-import io
 import json
 import os
 import stat
@@ -380,36 +379,14 @@ def _make_directories(path: str) -> None:
         os.mkdir(path)
 
 
-class _Part(io.RawIOBase):
-    """A number of bytes of a stream.
-
-    Args:
-        source: The stream.
-        size: The number.
-    """
-
-    def __init__(self, source: BinaryIO, size: int) -> None:
-        self._source = source
-        self._left = size
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        data = self._source.read(min(len(buffer), self._left))
-        self._left -= len(data)
-        buffer[: len(data)] = data
-        return len(data)
-
-
 def main() -> None:
-    """Do what the first line of standard input says: commands as JSON, each with its arguments and the size of its data.
+    """Do what the first line of standard input says: commands as JSON, each with its arguments.
 
-    The data of all of them follows.
+    What follows is for ``apply``.
     """
     source, target = sys.stdin.buffer, sys.stdout.buffer
-    for command, arguments, size in json.loads(source.readline()):
-        _execute(command, arguments, io.BufferedReader(_Part(source, size), _CHUNK), target)
+    for command, arguments in json.loads(source.readline()):
+        _execute(command, arguments, source, target)
     target.flush()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Annotated, Literal
 
 import msgspec
@@ -10,6 +11,8 @@ from coding_gym_server.protocol.grading import Seconds
 
 __all__ = [
     "DEFAULT_MAX_PROCESS_OUTPUT",
+    "EVENT_FRAMES",
+    "FRAME_LENGTH",
     "MAX_PROCESS_OUTPUT",
     "SESSION_HEADER",
     "CompletedProcess",
@@ -34,6 +37,12 @@ DEFAULT_MAX_PROCESS_OUTPUT = 16 << 20
 
 MAX_PROCESS_OUTPUT = 256 << 20
 """Maximum of ``ProcessRequest.max_output_bytes``."""
+
+EVENT_FRAMES = "application/vnd.coding-gym.event-frames"
+"""Media type of events in msgpack, each behind its length; without it in ``Accept``, they are lines of JSON."""
+
+FRAME_LENGTH = struct.Struct(">I")
+"""Length of an event in bytes."""
 
 Keep = Literal["first", "last"]
 """Part of an output."""

@@ -21,7 +21,10 @@ from coding_gym_server.ipc.text import truncate_middle
 from coding_gym_server.isolation import session_user
 from coding_gym_server.protocol import ERROR_CODE_HEADER, ErrorCode
 from coding_gym_server.protocol.processes import (
+    EVENT_FRAMES,
+    FRAME_LENGTH,
     CompletedProcess,
+    ProcessEvent,
     ProcessExited,
     ProcessRequest,
     SignalRequest,
@@ -39,6 +42,7 @@ __all__ = ["process_error_handlers", "process_routes"]
 _T = TypeVar("_T")
 
 _encoder = msgspec.json.Encoder()
+_frame_encoder = msgspec.msgpack.Encoder()
 _JSON = "application/json"
 _MAX_WHOLE_BYTES = 1 << 20
 """Maximum number of bytes of output that are encoded at once: the encoder holds up the event loop, and all its threads."""
@@ -59,19 +63,22 @@ class _InvalidError(Exception):
 
 
 class _EventStream(Response):
-    """Streaming response with the events of a process, one per line, until the client disconnects.
+    """Streaming response with the events of a process, as lines or frames, until the client disconnects.
 
     Starlette's own starts a group of tasks per response, which costs more than the rest of the response.
 
     Args:
         process: The process.
+        request: The request, which says in which form.
         stdout: Number of bytes of stdout that the client has already.
         stderr: Number of bytes of stderr that the client has already.
     """
 
-    def __init__(self, process: Process, *, stdout: int = 0, stderr: int = 0) -> None:
-        super().__init__(media_type="application/x-ndjson")
+    def __init__(self, process: Process, request: Request, *, stdout: int = 0, stderr: int = 0) -> None:
+        has_frames = request.headers.get("accept") == EVENT_FRAMES
+        super().__init__(media_type=EVENT_FRAMES if has_frames else "application/x-ndjson")
         del self.headers["content-length"]
+        self._encode = _frame if has_frames else _line
         self._process = process
         self._stdout = stdout
         self._stderr = stderr
@@ -84,9 +91,10 @@ class _EventStream(Response):
                 # Keepalives bound the time until a disconnected client is noticed.
                 if gone.done():
                     return
-                lines = b"".join([_encoder.encode(event) + b"\n" for event in events])
                 is_last = isinstance(events[-1], ProcessExited)
-                await send({"type": "http.response.body", "body": lines, "more_body": not is_last})
+                await send(
+                    {"type": "http.response.body", "body": b"".join(map(self._encode, events)), "more_body": not is_last}
+                )
         finally:
             gone.cancel()
 
@@ -101,7 +109,7 @@ def process_routes(prefix: str, find: Callable[[str], Awaitable[ServerSession]])
 
     async def start(request: Request) -> Response:
         process = await _start(await _session(request), await _body(request, ProcessRequest))
-        return _EventStream(process)
+        return _EventStream(process, request)
 
     async def run(request: Request) -> Response:
         process = await _start(await _session(request), await _body(request, ProcessRequest))
@@ -120,7 +128,7 @@ def process_routes(prefix: str, find: Callable[[str], Awaitable[ServerSession]])
 
     async def follow(request: Request) -> Response:
         process = await _process(request)
-        return _EventStream(process, stdout=_offset(request, "stdout"), stderr=_offset(request, "stderr"))
+        return _EventStream(process, request, stdout=_offset(request, "stdout"), stderr=_offset(request, "stderr"))
 
     async def write(request: Request) -> Response:
         process = await _process(request)
@@ -224,6 +232,15 @@ async def _body(request: Request, kind: type[_T]) -> _T:
     except BadRequestError as error:
         details = [f"{'.'.join(map(str, detail['loc']))}: {detail['msg']}" for detail in error.data.errors or []]
         raise _InvalidError("; ".join(details) or str(error)) from error
+
+
+def _line(event: ProcessEvent) -> bytes:
+    return _encoder.encode(event) + b"\n"
+
+
+def _frame(event: ProcessEvent) -> bytes:
+    content = _frame_encoder.encode(event)
+    return FRAME_LENGTH.pack(len(content)) + content
 
 
 def _json(content: object) -> Response:
