@@ -287,6 +287,7 @@ class Process:
         id: Id in the session.
         pid: Process id, as processes of the sandbox see it.
         received: Number of bytes of ``stdout`` and of ``stderr`` that have been received or skipped, for ``Processes.join``.
+        keeps_stdout: Whether the outcome has the stdout that iteration yields; may be set to False for much of it.
     """
 
     def __init__(
@@ -303,6 +304,7 @@ class Process:
         self._response = response
         self._frames = frames
         self.received = received
+        self.keeps_stdout = True
         self._max_output_bytes = max_output_bytes
         self._output = {name: bytearray() for name in received}
         self._skipped = dict.fromkeys(received, 0)
@@ -406,7 +408,8 @@ class Process:
     def _keep(self, name: str, data: bytes, skipped: int) -> None:
         """Keep the last bytes of an output."""
         output = self._output[name]
-        output += data
+        if name == "stderr" or self.keeps_stdout:
+            output += data
         excess = max(len(output) - self._max_output_bytes, 0)
         del output[:excess]
         self._skipped[name] += skipped + excess

@@ -156,6 +156,16 @@ def test_last_output_is_kept(processes):
     assert (len(result.stderr), result.dropped_stderr) == (292, 0)
 
 
+def test_output_that_is_not_kept_is_yielded(processes):
+    with processes.start("seq 1 20000; echo err >&2") as process:
+        process.keeps_stdout = False
+        complete = b"".join(output.stdout for output in process)
+        result = process.wait()
+    assert complete == b"".join(b"%d\n" % number for number in range(1, 20_001))
+    assert (result.stdout, result.dropped_stdout, result.stderr) == (b"", 0, b"err\n")
+    assert process.received == {"stdout": len(complete), "stderr": 4}
+
+
 @pytest.mark.every_provider
 def test_terminal_is_controlling_terminal(processes):
     size = TerminalSize(rows=30, columns=100)

@@ -211,7 +211,9 @@ ENDLESS = "import sys\nnumbers = sys.stdin.read()\nwhile '-' in numbers: pass\np
 def programs():
     limits = GradingLimits(cpu_timeout=0.5)
     suite = TaskSuite("programs", [replace(task, limits=limits) for task in (SAMPLED, UNSAMPLED)])
-    with closing(gym.make("CodingTask-v0", suite=suite, max_turns=100, render_mode="ansi", **FAST)) as env:
+    # Of CPU time, so that a busy machine makes no difference.
+    options = {"max_turns": 100, "render_mode": "ansi", "cpu_timeout": 2, **FAST}
+    with closing(gym.make("CodingTask-v0", suite=suite, **options)) as env:
         yield env
 
 

@@ -178,6 +178,7 @@ def _arrangements(files: Mapping[str, bytes], removed: Sequence[str]) -> list[_R
 
 def _pieces(process: Process) -> Iterator[bytes]:
     """Yield the output of a process as it arrives, in larger pieces."""
+    process.keeps_stdout = False
     parts: list[bytes] = []
     for output in process:
         parts.append(output.stdout)
