@@ -44,6 +44,9 @@ class FileEntry:
 class Files:
     """Access to the workspace; paths are relative to it, or begin with ``/home/user``.
 
+    Where programs are root or those of another image than the default one, paths may be any that they can use, and are relative
+    to their working directory.
+
     All methods raise ``FileNotFoundError`` if a path does not exist, ``ProtocolError`` if the server refuses it, and
     ``TransportError`` if the server does not respond.
 

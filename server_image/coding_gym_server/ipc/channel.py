@@ -34,11 +34,19 @@ class Channel(Generic[_Request]):
     Args:
         connection: A connected stream socket. The channel takes ownership of it.
         decoder: Decoder of the requests. Defaults to one for ``ToProcess``.
+        max_bytes: Maximum size of a message, which ends the channel like its other end does; none for a trusted one.
     """
 
-    def __init__(self, connection: socket.socket, decoder: msgspec.msgpack.Decoder[_Request] | None = None) -> None:
+    def __init__(
+        self,
+        connection: socket.socket,
+        decoder: msgspec.msgpack.Decoder[_Request] | None = None,
+        *,
+        max_bytes: int | None = None,
+    ) -> None:
         self._socket = connection
         self._decoder = decoder or cast("msgspec.msgpack.Decoder[_Request]", _decoder)
+        self._max_bytes = max_bytes
         self._buffer = bytearray()
         self._descriptors: list[int] = []
 
@@ -47,8 +55,10 @@ class Channel(Generic[_Request]):
         return self._socket.fileno()
 
     def close(self) -> None:
-        """Close the socket."""
+        """Close the socket, and descriptors that have been received beside messages."""
         self._socket.close()
+        close_all(self._descriptors)
+        self._descriptors.clear()
 
     def move_up(self, lowest: int) -> None:
         """Move the socket to a descriptor number of at least ``lowest``."""
@@ -127,6 +137,8 @@ class Channel(Generic[_Request]):
         if len(self._buffer) < HEADER.size:
             return None
         end: int = HEADER.size + HEADER.unpack_from(self._buffer)[0]
+        if self._max_bytes is not None and end > self._max_bytes:
+            raise EOFError
         return end if len(self._buffer) >= end else None
 
 

@@ -41,16 +41,17 @@ __all__ = [
     "Execute",
     "Failed",
     "Finished",
+    "ForkFileOpener",
     "ForkSpawner",
     "ForkWorker",
     "FromProcess",
+    "HelperForked",
     "InterruptWorker",
     "Interrupted",
     "Kill",
     "Killed",
     "MeasureUsage",
     "Raised",
-    "SpawnerForked",
     "ToProcess",
     "UsageMeasured",
     "Waiting",
@@ -79,6 +80,18 @@ class ForkSpawner(msgspec.Struct, tag=True):
 
     Attributes:
         slot: Number of the slot whose programs it starts.
+    """
+
+    DESCRIPTORS: ClassVar[int] = 1
+
+    slot: int = FIRST_SLOT
+
+
+class ForkFileOpener(msgspec.Struct, tag=True):
+    """Request to a root: start a process that opens files for the server. Passes the socket of its requests.
+
+    Attributes:
+        slot: Number of the slot whose programs have the same rights.
     """
 
     DESCRIPTORS: ClassVar[int] = 1
@@ -216,8 +229,8 @@ class WorkerForked(msgspec.Struct, tag=True):
     cpu_seconds: float
 
 
-class SpawnerForked(msgspec.Struct, tag=True):
-    """Response to ``ForkSpawner``. A spawner that fails to start closes its socket."""
+class HelperForked(msgspec.Struct, tag=True):
+    """Response to ``ForkSpawner`` and ``ForkFileOpener``. A process that fails to start closes its socket."""
 
 
 class Interrupted(msgspec.Struct, tag=True):
@@ -326,6 +339,7 @@ ToProcess = (
     ToZygote
     | ForkWorker
     | ForkSpawner
+    | ForkFileOpener
     | InterruptWorker
     | RequestWidgets
     | Kill
@@ -346,7 +360,7 @@ ToProcess = (
 FromProcess = (
     FromZygote
     | WorkerForked
-    | SpawnerForked
+    | HelperForked
     | Interrupted
     | WidgetsRequested
     | FoundWidgets

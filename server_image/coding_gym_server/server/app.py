@@ -58,7 +58,7 @@ from coding_gym_server.server.threads import FileLease
 from coding_gym_server.server.wear import Wear
 from coding_gym_server.worker.backends.registry import is_installed
 from coding_gym_server.workspace.file_errors import FilesError
-from coding_gym_server.workspace.files import Workspace
+from coding_gym_server.workspace.files import Files, Workspace
 from coding_gym_server.workspace.image_programs import ImagePrograms
 from coding_gym_server.workspace.layout import PRIVATE
 from coding_gym_server.workspace.session_directory import ContainerDirectory
@@ -230,13 +230,21 @@ def create_app(
     # The files that contexts share end with the server.
     lease_of_shared = FileLease()
 
-    async def shared_workspace(_: Request) -> tuple[Workspace, FileLease]:
-        await files.start()
-        return Workspace(files.seen_by_server(PRIVATE.home), home=PRIVATE.home), lease_of_shared
+    @contextlib.asynccontextmanager
+    async def shared_workspace(_: Request) -> AsyncIterator[tuple[Files, FileLease]]:
+        if image is not None:
+            executor = await (await session_of_context("default")).executor_beside_steps()
+            async with executor.files_of_programs() as workspace:
+                yield workspace, lease_of_shared
+        else:
+            await files.start()
+            yield Workspace(files.seen_by_server(PRIVATE.home), home=PRIVATE.home), lease_of_shared
 
-    async def session_workspace(request: Request) -> tuple[Workspace, FileLease]:
+    @contextlib.asynccontextmanager
+    async def session_workspace(request: Request) -> AsyncIterator[tuple[Files, FileLease]]:
         executor = await sessions.get(request.path_params["session"]).executor_beside_steps()
-        return Workspace(executor.directory.work, home=PRIVATE.home), executor.lease
+        async with executor.files() as workspace:
+            yield workspace, executor.lease
 
     def on_zygote_gone() -> None:
         _log.error("the zygote died repeatedly; shutting down because no session can start")

@@ -14,6 +14,7 @@ import secrets
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
+from typing import Protocol
 
 import msgspec
 
@@ -21,7 +22,7 @@ from coding_gym_server.protocol.grading import FileContent
 from coding_gym_server.workspace.directory import remove_tree
 from coding_gym_server.workspace.file_errors import FilesError, NotFoundError, file_error, outside_error
 
-__all__ = ["DirectoryEntry", "Upload", "Workspace", "write_files"]
+__all__ = ["DirectoryEntry", "FileUpload", "Files", "Upload", "Workspace", "write_files"]
 
 _OPENAT2 = 437
 _RESOLVE_NO_MAGICLINKS, _RESOLVE_BENEATH = 0x02, 0x08
@@ -53,17 +54,42 @@ class DirectoryEntry(msgspec.Struct, kw_only=True):
     is_executable: bool = False
 
 
+class FileUpload(Protocol):
+    """Atomic write of a file; see ``Upload``."""
+
+    is_new: bool
+
+    def write(self, data: bytes) -> None: ...
+
+    def finish(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Files(Protocol):
+    """Files as clients see them; see ``Workspace``."""
+
+    def list(self, path: str) -> list[DirectoryEntry]: ...
+
+    def open(self, path: str) -> int: ...
+
+    def upload(self, path: str, *, is_executable: bool = False) -> FileUpload: ...
+
+    def remove(self, path: str) -> None: ...
+
+
 class Workspace:
     """Workspace directory as clients see it; paths are relative to it.
 
     Args:
-        root: The directory on the server.
+        root: The directory on the server; ``/`` for all files that the calling process may access, where links lead anywhere.
         home: Absolute path by which clients may refer to the directory, such as ``/home/user``.
     """
 
     def __init__(self, root: Path, *, home: str) -> None:
         self._root = root
         self._home = PurePosixPath(home)
+        self._has_all = root == Path("/")
 
     def list(self, path: str) -> list[DirectoryEntry]:
         """Return the entries of a directory, sorted by name, directories first.
@@ -88,7 +114,7 @@ class Workspace:
         def follow(name: str) -> os.stat_result:
             with (
                 _closing(self._open_root()) as root,
-                _closing(_open_beneath(root, self._relative(directory) / name, os.O_PATH)) as target,
+                _closing(self._open_beneath(root, self._relative(directory) / name, os.O_PATH)) as target,
             ):
                 return os.fstat(target)
 
@@ -182,7 +208,7 @@ class Workspace:
         relative = self._relative(path)
         with _closing(self._open_root()) as root:
             try:
-                return _open_beneath(root, relative, flags)
+                return self._open_beneath(root, relative, flags)
             except (FileNotFoundError, NotADirectoryError):
                 raise NotFoundError(client_path) from None
             except OSError as error:
@@ -198,6 +224,20 @@ class Workspace:
             message = "The working directory has been removed or replaced"
             raise FilesError(message) from error
 
+    def _open_beneath(self, root: int, relative: PurePosixPath, flags: int) -> int:
+        """Open a path below a directory; links that lead out of it are rejected."""
+        path = os.fsencode(str(relative))
+        if self._has_all:
+            return os.open(path, flags | os.O_CLOEXEC, dir_fd=root)
+        how = _OpenHow(flags | os.O_CLOEXEC, 0, _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS)
+        descriptor: int = _libc.syscall(_OPENAT2, root, path, ctypes.byref(how), ctypes.sizeof(how))
+        if descriptor >= 0:
+            return descriptor
+        error = ctypes.get_errno()
+        if error not in (errno.ENOSYS, errno.EPERM):
+            raise OSError(error, os.strerror(error), str(relative))
+        return _open_step_by_step(root, relative, flags)
+
     def _make_directories(self, directory: PurePosixPath, client_path: str) -> int:
         """Return a descriptor of a directory, creating missing components."""
         with _closing(self._open_root()) as root:
@@ -205,12 +245,12 @@ class Workspace:
                 made = PurePosixPath()
                 for part in directory.parts:
                     with (
-                        _closing(_open_beneath(root, made, os.O_PATH | os.O_DIRECTORY)) as parent,
+                        _closing(self._open_beneath(root, made, os.O_PATH | os.O_DIRECTORY)) as parent,
                         contextlib.suppress(FileExistsError),
                     ):
                         os.mkdir(part, dir_fd=parent)
                     made /= part
-                return _open_beneath(root, made, os.O_RDONLY | os.O_DIRECTORY)
+                return self._open_beneath(root, made, os.O_RDONLY | os.O_DIRECTORY)
             except OSError as error:
                 raise file_error(error, client_path) from error
 
@@ -243,6 +283,10 @@ class Upload:
             self._descriptor = os.open(self._temporary, flags, _NEW_FILE, dir_fd=directory)
         except OSError as error:
             raise file_error(error, path) from error
+
+    def fileno(self) -> int:
+        """Return the descriptor of the new file."""
+        return self._descriptor
 
     def write(self, data: bytes) -> None:
         """Append data.
@@ -302,19 +346,18 @@ class Upload:
         return mode
 
 
-def write_files(directory: Path, files: Mapping[str, str | FileContent]) -> None:
-    """Write files below a directory.
+def write_files(workspace: Files, files: Mapping[str, str | FileContent]) -> None:
+    """Write files.
 
     Args:
-        directory: The base directory.
-        files: Content by relative path.
+        workspace: Where.
+        files: Content by path.
 
     Raises:
         FilesError: If a path is invalid or a file cannot be written.
     """
-    target = Workspace(directory, home=str(directory))
     for path, content in files.items():
-        with contextlib.closing(target.upload(path)) as upload:
+        with contextlib.closing(workspace.upload(path)) as upload:
             upload.write(content.encode() if isinstance(content, str) else content.base64)
             upload.finish()
 
@@ -348,19 +391,6 @@ def _entries(directory: int, status_of_target: Callable[[str], os.stat_result]) 
                 is_link=entry.is_symlink(),
                 is_executable=stat.S_ISREG(status.st_mode) and bool(status.st_mode & _EXECUTABLE),
             )
-
-
-def _open_beneath(root: int, relative: PurePosixPath, flags: int) -> int:
-    """Open a path below a directory; links that lead out of it are rejected."""
-    path = os.fsencode(str(relative))
-    how = _OpenHow(flags | os.O_CLOEXEC, 0, _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS)
-    descriptor: int = _libc.syscall(_OPENAT2, root, path, ctypes.byref(how), ctypes.sizeof(how))
-    if descriptor >= 0:
-        return descriptor
-    error = ctypes.get_errno()
-    if error not in (errno.ENOSYS, errno.EPERM):
-        raise OSError(error, os.strerror(error), str(relative))
-    return _open_step_by_step(root, relative, flags)
 
 
 def _open_step_by_step(root: int, relative: PurePosixPath, flags: int) -> int:

@@ -15,7 +15,7 @@ from pathlib import Path
 from coding_gym_server.isolation import session_user
 from coding_gym_server.protocol.grading import FileContent
 from coding_gym_server.workspace import directory as workspace
-from coding_gym_server.workspace.files import write_files
+from coding_gym_server.workspace.files import Workspace, write_files
 from coding_gym_server.workspace.layout import MOUNTABLE, MOUNTED, PRIVATE, Layout
 from coding_gym_server.workspace.saved_files import SavedFiles
 
@@ -102,7 +102,7 @@ class SessionDirectory(ABC):
         Raises:
             FilesError: If a path is invalid or a file cannot be written.
         """
-        write_files(self.work, files)
+        write_files(Workspace(self.work, home=str(self.work)), files)
 
 
 class MountedDirectory(SessionDirectory):

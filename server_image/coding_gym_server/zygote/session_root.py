@@ -29,14 +29,15 @@ from coding_gym_server.ipc.messages import (
     CpuTime,
     CpuTimeUsed,
     Failed,
+    ForkFileOpener,
     ForkSpawner,
     ForkWorker,
+    HelperForked,
     Interrupted,
     InterruptWorker,
     Kill,
     Killed,
     MeasureUsage,
-    SpawnerForked,
     ToProcess,
     UsageMeasured,
     Waiting,
@@ -78,6 +79,7 @@ from coding_gym_server.linux.sigchld import ChildExits
 from coding_gym_server.linux.wait_state import waits_without_limit
 from coding_gym_server.workspace.image_programs import ImagePrograms
 from coding_gym_server.workspace.layout import PRIVATE, Layout
+from coding_gym_server.zygote.file_opener import FileOpener
 from coding_gym_server.zygote.interrupt import end_loop, interrupt
 from coding_gym_server.zygote.spawner import Spawner
 
@@ -134,7 +136,7 @@ class ForkSlot:
         worker: Process id of its worker, None without one.
         worker_status: Wait status of its last worker, None before it has exited.
         has_exited: Whether the worker has exited, which was not reported yet.
-        spawners: Process ids of its spawners.
+        helpers: Process ids of its spawners and file openers.
         entering: Process id of a copy that is about to continue in its namespaces, None without one.
         cpu_seconds: CPU time of its processes that have been reaped, except for the first slot.
     """
@@ -146,7 +148,7 @@ class ForkSlot:
         self.worker: int | None = None
         self.worker_status: int | None = None
         self.has_exited = False
-        self.spawners: set[int] = set()
+        self.helpers: set[int] = set()
         self.entering: int | None = None
         self.cpu_seconds = 0.0
         self._identity = None if init is None else init.namespace
@@ -359,7 +361,9 @@ class SessionRoot(ProcessRoot):
             case ForkWorker(number):
                 return self._fork(self._slots[number], descriptors)
             case ForkSpawner(number):
-                return self._fork_spawner(self._slots[number], descriptors)
+                return self._fork_helper(self._slots[number], descriptors, self._new_spawner)
+            case ForkFileOpener(number):
+                return self._fork_helper(self._slots[number], descriptors, self._new_file_opener)
             case InterruptWorker(number, is_closing, is_repeated):
                 if (worker := self._slots[number].worker) is not None:
                     end_loop(worker, is_repeated=is_repeated) if is_closing else interrupt(worker)
@@ -376,7 +380,7 @@ class SessionRoot(ProcessRoot):
             case CpuTime(number):
                 slot = self._slots[number]
                 # Without programs beside the worker.
-                self._channel.send(CpuTimeUsed(self._cpu_time(slot, self._processes_of(slot, without=slot.spawners))))
+                self._channel.send(CpuTimeUsed(self._cpu_time(slot, self._processes_of(slot, without=slot.helpers))))
             case MeasureUsage(number):
                 self._channel.send(self._usage(self._slots[number]))
             case CheckWaiting(pids):
@@ -478,20 +482,27 @@ class SessionRoot(ProcessRoot):
         close_all(descriptors)
         return None
 
-    def _fork_spawner(self, slot: ForkSlot, descriptors: list[int]) -> Forked | None:
+    def _fork_helper(self, slot: ForkSlot, descriptors: list[int], make: Callable[[int], Forked]) -> Forked | None:
         try:
-            # The spawner's programs inherit its rank, which they could not be given by a process that is confined already.
+            # The programs of a spawner inherit its rank, which they could not be given by a process that is confined already.
             with self._rank.of_workers():
                 pid = self._fork_in(slot, lambda: fork_when_possible(fork_bare, on_wait=self._reap))
             if pid == 0:
-                return Spawner(*descriptors, profile=self._profile, prepared=self._prepared, programs=self._programs)
-            slot.spawners.add(pid)
+                return make(*descriptors)
+            slot.helpers.add(pid)
         except OSError as error:
-            self._channel.send(Failed(f"cannot fork a spawner: {error}"))
+            self._channel.send(Failed(f"cannot fork a process: {error}"))
         else:
-            self._channel.send(SpawnerForked())
+            self._channel.send(HelperForked())
         close_all(descriptors)
         return None
+
+    def _new_spawner(self, requests: int) -> Forked:
+        return Spawner(requests, profile=self._profile, prepared=self._prepared, programs=self._programs)
+
+    def _new_file_opener(self, connection: int) -> Forked:
+        account = None if self._programs is None else self._programs.account
+        return FileOpener(connection, directory=self._layout.work, account=account)
 
     def _fork_in(self, slot: ForkSlot, fork: Callable[[], int]) -> int:
         """Fork a child of the root in the namespaces of a slot; return its process id, and 0 in it.
@@ -663,7 +674,7 @@ class SessionRoot(ProcessRoot):
     def _known(self) -> set[int]:
         """Return the children that the root has forked or adopted."""
         single = (pid for slot in self._slots.values() for pid in (slot.worker, slot.entering) if pid is not None)
-        return self._frozen.union(single, *(slot.spawners for slot in self._slots.values()))
+        return self._frozen.union(single, *(slot.helpers for slot in self._slots.values()))
 
     def _new_children(self) -> set[int]:
         """Return the children that the root has neither forked, adopted nor killed, except for inits."""
@@ -777,7 +788,7 @@ class SessionRoot(ProcessRoot):
         hidden = self._frozen.union(
             without,
             self._inits(),
-            (pid for other in others for pid in (other.worker, *other.spawners) if pid is not None),
+            (pid for other in others for pid in (other.worker, *other.helpers) if pid is not None),
         )
         found = procfs.descendants(os.getpid(), without=hidden)
         if slot.init is not None:
@@ -829,8 +840,8 @@ class SessionRoot(ProcessRoot):
             if pid == slot.worker:
                 slot.worker, slot.worker_status, slot.has_exited = None, status, True
                 self._count(usage, slot)
-            elif pid in slot.spawners:
-                slot.spawners.remove(pid)
+            elif pid in slot.helpers:
+                slot.helpers.remove(pid)
                 self._count(usage, None)
             elif doomed_of is slot:
                 self._count(usage, slot)

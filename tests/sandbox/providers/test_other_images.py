@@ -8,13 +8,14 @@ import io
 import json
 import os
 import tarfile
+from unittest.mock import ANY
 
 import gymnasium as gym
 import pytest
 
 from coding_gym import CodingEnv, SandboxConfig
 from coding_gym.code_interpreter import CodeInterpreter
-from coding_gym.errors import ConfigurationError, ImageBuildError, SandboxStartError
+from coding_gym.errors import ConfigurationError, ImageBuildError, ProtocolError, SandboxStartError
 from coding_gym.sandbox import start_sandbox
 from coding_gym.sandbox.docker import dockerfiles, runtime
 from coding_gym.tasks import TaskSuite, load_suite
@@ -216,6 +217,95 @@ def test_interpreter_is_interrupted_and_replaced(hostile):
         assert env.step("import os; print(os.getuid(), os.getcwd())")[0]["stdout"] == "1500 /testbed\n"
 
 
+@pytest.fixture(scope="module")
+def files_env(hostile):
+    with contextlib.closing(CodingEnv(provider="docker", image=hostile, preload=(), screen=None)) as env:
+        yield env
+
+
+def test_files_of_an_episode_are_in_the_working_directory(files_env):
+    files_env.reset(seed=0, options={"files": {"a.txt": "a", "sub/b.txt": "b"}})
+    code = "print(*(open(name).read() for name in ('given', 'a.txt', 'sub/b.txt')))"
+    assert files_env.step(code)[0]["stdout"] == "given\n a b\n"
+    assert files_env.exec("stat -c '%U %A %n' a.txt sub").stdout_text == "agent -rw-r--r-- a.txt\nagent drwxr-xr-x sub\n"
+    files_env.reset(seed=0)
+    assert [entry.name for entry in files_env.files.list()] == ["given"]
+
+
+def test_files_are_those_that_programs_see(files_env, tmp_path):
+    files_env.reset(seed=0)
+    files = files_env.files
+    script = "ln -s /etc/hostname link; ln -s /nowhere dangling; mkfifo pipe; mkdir -m 700 own; echo x > own/x; chmod 600 own/x"
+    assert files_env.exec(script).exit_code == 0
+    assert (files.read("given"), files.read("/testbed/given"), files.read("own/../own/x")) == (b"given\n", b"given\n", b"x\n")
+    assert files.read("link") == files_env.exec("cat /etc/hostname").stdout
+    assert files.read("/proc/cpuinfo").startswith(b"processor")
+    assert files.read("/var/data/kept") == b"kept\n"
+    # A link of the image.
+    assert files.read("/home/user/given") == b"here\n"
+    assert [(entry.name, entry.type, entry.is_link) for entry in files.list("/testbed")] == [
+        *(("own", "dir", False), ("dangling", "file", True), ("given", "file", False)),
+        *(("link", "file", True), ("pipe", "file", False)),
+    ]
+    assert {"bin", "testbed", "var"} <= {entry.name for entry in files.list("/")}
+    files.write("/testbed/new/ä\n.txt", "new")
+    files.write("given", b"other")
+    tool = tmp_path / "tool"
+    tool.write_text("#!/bin/sh\necho tool\n")
+    tool.chmod(0o755)
+    files.upload(tool, "tool")
+    result = files_env.exec("./tool; cat given; stat -c '%U %n' new; rm pipe; ls -A")
+    assert result.stdout_text == "tool\notheragent new\ndangling\ngiven\nlink\nnew\nown\ntool\n"
+    assert files.download("/testbed", tmp_path / "copy") == {"/testbed/dangling": ANY}
+    assert (tmp_path / "copy/own/x").read_text() == "x\n"
+    files.remove("new")
+    files.remove("/testbed/link")
+    assert files_env.exec("ls; ls /etc/hostname").stdout_text == "dangling\ngiven\nown\ntool\n/etc/hostname\n"
+
+
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    [
+        (lambda files: files.read("/root/secret"), "Permission denied: /root/secret"),
+        (lambda files: files.list("/root"), "Permission denied: /root"),
+        (lambda files: files.write("/etc/new", "x"), "Permission denied: /etc/new"),
+        (lambda files: files.write("/var/data", "x"), "Is a directory: /var/data"),
+        (lambda files: files.read("/etc"), "Is a directory: /etc"),
+        (lambda files: files.read("/dev/zero"), "Not a file: /dev/zero"),
+        (lambda files: files.list("given"), "Not a directory: /testbed/given"),
+        (lambda files: files.remove("."), "is the working directory"),
+        (lambda files: files.remove("/"), "is the workspace itself"),
+        (lambda files: files.read("a\0b"), "outside"),
+    ],
+)
+def test_files_that_programs_may_not_use(files_env, call, reason):
+    files_env.reset(seed=0)
+    with pytest.raises(ProtocolError, match=reason):
+        call(files_env.files)
+    with pytest.raises(FileNotFoundError):
+        files_env.files.read("nowhere")
+    assert files_env.files.read("given") == b"given\n"
+
+
+def test_upload_that_does_not_fit_leaves_nothing(hostile):
+    with contextlib.closing(CodingEnv(provider="docker", image=hostile, preload=(), screen=None, disk="16m")) as env:
+        env.reset(seed=0)
+        with pytest.raises(ProtocolError, match="No space left"):
+            env.files.write("large", bytes(32 << 20))
+        assert env.exec("ls -A").stdout_text == "given\n"
+        env.files.write("small", bytes(1 << 20))
+
+
+def test_files_of_root(docker_engine):
+    with contextlib.closing(CodingEnv(provider="docker", root=True, preload=(), screen=None)) as env:
+        env.reset(seed=0, options={"files": {"a.txt": "a"}})
+        env.files.write("/etc/new", "new")
+        assert env.exec("pwd; cat a.txt; cat /etc/new; stat -c %U a.txt").stdout_text == "/home/user\nanewroot\n"
+        env.reset(seed=0)
+        with pytest.raises(FileNotFoundError):
+            env.files.read("/etc/new")
+
+
 def test_submissions_are_graded(box):
     tests = Asserts(setup="", cases=("assert double(2) == 4",))
     with contextlib.closing(box.connect()) as session:
@@ -367,4 +457,7 @@ def test_contexts_of_code_interpreter(hostile):
         assert interpreter.execute("sleep 1000 & kill -0 $!; ls /proc | grep -c '^[0-9]*$'", context=bash).stdout < "9"
         assert interpreter.execute("1 + 1").text == "2"
         interpreter.files.write("uploaded.txt", b"uploaded")
-        assert interpreter.execute("cat /home/user/uploaded.txt", context=bash).stdout == "uploaded"
+        assert (
+            interpreter.execute("cat /testbed/uploaded.txt; stat -c %U uploaded.txt", context=bash).stdout == "uploadedagent\n"
+        )
+        assert interpreter.files.read("made") == b"made\n"

@@ -49,6 +49,7 @@ from coding_gym_server.server.supervisor.worker_handle import Event
 from coding_gym_server.server.supervisor.zygote_handle import ForkError
 from coding_gym_server.server.threads import in_thread
 from coding_gym_server.worker.backends.registry import check_installed
+from coding_gym_server.workspace.files import write_files
 
 __all__ = ["INFRASTRUCTURE_ERRORS", "EpisodeLostError", "OnlyForkError", "ServerSession"]
 
@@ -446,7 +447,8 @@ class ServerSession:
     async def _set_up(self, executor: Executor) -> None:
         if self._options.requested.files:
             # No code has run in the workspace yet, so none observes partially written files.
-            await executor.lease.run(executor.directory.write, self._options.requested.files)
+            async with executor.files() as workspace:
+                await executor.lease.run(write_files, workspace, self._options.requested.files)
         self.screen.open(executor, self._options.requested)
         configuration = self._options.configuration(self._directory, self.screen.name, self.screen.cookie)
         executor.configure(configuration, max_output_chars=self._options.max_output_chars)

@@ -5,9 +5,10 @@ An executor outlives episodes: ``recycle`` kills its processes, empties its work
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 
 from coding_gym_server.ipc.async_channel import ChannelClosedError
 from coding_gym_server.ipc.messages import (
@@ -16,6 +17,7 @@ from coding_gym_server.ipc.messages import (
     Execute,
     Failed,
     Finished,
+    ForkFileOpener,
     ForkWorker,
     FromProcess,
     Kill,
@@ -40,6 +42,9 @@ from coding_gym_server.server.supervisor.watchdog import TimeLimits
 from coding_gym_server.server.supervisor.worker_handle import DEFAULT_MAX_OUTPUT_CHARS, Event, WorkerHandle
 from coding_gym_server.server.supervisor.zygote_handle import ForkError, ZygoteHandle
 from coding_gym_server.server.threads import FileLease, in_thread
+from coding_gym_server.workspace.files import Files, Workspace
+from coding_gym_server.workspace.layout import PRIVATE
+from coding_gym_server.workspace.lent_files import LentWorkspace
 from coding_gym_server.workspace.session_directory import SessionDirectory
 
 __all__ = ["Executor"]
@@ -272,6 +277,42 @@ class Executor:
         assert self.configuration is not None
         layout = self.directory.layout.at(self.configuration.directory)
         return await self.processes.start(request, layout, display=self.configuration.display)
+
+    @contextlib.asynccontextmanager
+    async def files(self) -> AsyncIterator[Files]:
+        """Yield the files of the session for a block: the working directory, or all that root has.
+
+        Raises:
+            ForkError: As ``files_of_programs``.
+            ChannelClosedError: As ``files_of_programs``.
+            TimeoutError: As ``files_of_programs``.
+        """
+        if self.spec.is_root:
+            async with self.files_of_programs() as workspace:
+                yield workspace
+        else:
+            yield Workspace(self.directory.work, home=PRIVATE.home)
+
+    @contextlib.asynccontextmanager
+    async def files_of_programs(self) -> AsyncIterator[Files]:
+        """Yield all files of the session for a block, as its programs see them: a process of the session opens them.
+
+        Raises:
+            ForkError: If the process limit, memory or the server's file descriptors are exhausted.
+            ChannelClosedError: If the root died.
+            TimeoutError: If the root does not respond.
+        """
+        try:
+            ours, theirs = socket.socketpair()
+        except OSError as error:
+            message = f"the server cannot connect to a process: {error.strerror}; close sessions or processes"
+            raise ForkError(message) from error
+        with contextlib.closing(LentWorkspace(ours)) as workspace:
+            with theirs:
+                response = await self.call_root(ForkFileOpener(self.slot), (theirs.fileno(),))
+            if isinstance(response, Failed):
+                raise ForkError(response.reason)
+            yield workspace
 
     async def are_waiting(self, programs: Iterable[int]) -> bool:
         """Return whether programs of the session, given by their process ids, sleep without a timeout."""
