@@ -27,7 +27,7 @@ from coding_gym.spaces import CodeText
 from coding_gym.tasks import Programs, RepositoryTests, Task, TaskSuite, Verdict, load_suite
 from coding_gym.tasks.dependencies import DefinitionTracker
 from coding_gym.tasks.grading import BackgroundGrading, BorrowedSandbox
-from coding_gym.tasks.repository.grading import check_provider, config_for, hide
+from coding_gym.tasks.repository.grading import check_provider, config_for, prepare_session
 from coding_gym.tasks.submission import defined_names, parse
 from coding_gym_server.protocol import Observation, ObservationData, Outcome, ResetOptions, StepAction
 from coding_gym_server.protocol.grading import GradingMode
@@ -172,7 +172,7 @@ class CodingTaskEnv(CodingEnv):
     def finish_reset(self) -> tuple[Obs, Info]:
         result = super().finish_reset()
         if self._episode.repository is not None:
-            hide(self, self._episode.repository)
+            prepare_session(self, self._episode.repository)
         return result
 
     def _wanted_config(self) -> SandboxConfig:

@@ -98,7 +98,8 @@ def _graded(grader: Grader, task: Task) -> CheckedTask:
     reference = None if task.reference is None else _grade_reference(grader, task, task.reference)
     is_repository = isinstance(task.tests, RepositoryTests)
     if is_repository and reference is not None:
-        if reference.is_infrastructure:
+        # It may have been refused before any of the modes.
+        if reference.is_infrastructure or reference.mode not in (GradingMode.COPY, GradingMode.LAYER, GradingMode.SESSION):
             return CheckedTask.of(task.id, reference, None)
         task = replace(task, grading=reference.mode)
     return CheckedTask.of(task.id, reference, grader.grade(task, "") if is_repository else None)

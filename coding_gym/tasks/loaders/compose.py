@@ -13,7 +13,9 @@ from coding_gym.tasks.loaders.folder_files import text_of
 
 __all__ = ["ComposeService", "decode_yaml", "find_compose_file", "read_service", "size_of"]
 
-_NAMES = ("docker-compose.yaml", "docker-compose.yml", "compose.yaml", "compose.yml")
+_NAME = "docker-compose.yaml"
+"""The only one that the harnesses of both formats read: others are material of a task."""
+
 _IGNORED = frozenset(
     ("container_name", "expose", "hostname", "init", "platform", "ports", "pull_policy", "restart", "stdin_open", "tty")
 )
@@ -47,7 +49,8 @@ class ComposeService(NamedTuple):
 
 def find_compose_file(directory: Path) -> Path | None:
     """Return the compose file of a directory; None if it has none."""
-    return next((directory / name for name in _NAMES if (directory / name).exists()), None)
+    path = directory / _NAME
+    return path if path.exists() else None
 
 
 def decode_yaml(path: Path) -> Any:

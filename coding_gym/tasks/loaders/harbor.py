@@ -195,6 +195,10 @@ def harbor_task(folder: Path) -> Task:
     for name, why in _parts_refused(folder, config, is_separate=config.verifier.environment_mode == "separate"):
         message = f"{folder / name} is not supported: {why}"
         raise ConfigurationError(message)
+    image = config.environment.docker_image or service.image
+    if not image and not (folder / "environment" / "Dockerfile").exists():
+        message = f"Expected {folder} to have environment/Dockerfile, or the name of an image in task.toml"
+        raise ConfigurationError(message)
     if "test.sh" not in tests:
         message = f"Expected {folder} to have tests/test.sh"
         raise ConfigurationError(message)
@@ -207,11 +211,13 @@ def harbor_task(folder: Path) -> Task:
         id=folder.name,
         prompt=_without_canary(text_of(folder / "instruction.md")),
         tests=RepositoryTests(
-            image=config.environment.docker_image or service.image or str(folder / "environment"),
+            image=image or str(folder / "environment"),
             directory=directory,
             submission="script",
             submission_timeout=config.agent.timeout_sec,
             carried=_carried(folder, config.artifacts) if is_separate else (),
+            # As Harbor has them, whoever the user of the image is.
+            writable=("/solution", *_LOGS),
             files=files,
             commands=(
                 RepositoryCommand(

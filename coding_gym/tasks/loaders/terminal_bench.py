@@ -18,6 +18,7 @@ from coding_gym_server.protocol.errors import reason_of
 
 __all__ = ["terminal_bench_task"]
 
+_SOLUTIONS = "/oracle"
 _LOGS = ("/logs", "/agent-logs")
 _OUTPUT = "/logs/tests.log"
 _TEST = f"""# /tests/run-tests.sh
@@ -96,6 +97,9 @@ def terminal_bench_task(folder: Path) -> Task:
     service = ComposeService() if compose is None else read_service(compose, _VARIABLES)
     environment = {"TEST_DIR": _VARIABLES["T_BENCH_TEST_DIR"], **service.environment}
     dockerfile = folder / "Dockerfile"
+    if not service.image and not dockerfile.exists():
+        message = f"Expected {folder} to have a Dockerfile, or a docker-compose.yaml with the name of an image"
+        raise ConfigurationError(message)
     if not service.image and has_entry_point(text_of(dockerfile)):
         message = f"{dockerfile} is not supported: it has an ENTRYPOINT, which sessions do not run"
         raise ConfigurationError(message)
@@ -108,6 +112,7 @@ def terminal_bench_task(folder: Path) -> Task:
             directory=service.directory,
             submission="script",
             submission_timeout=config.max_agent_timeout_sec,
+            writable=(_SOLUTIONS, *_LOGS),
             files={f"{_LOGS[0]}/": "", "/tests/run-tests.sh": text_of(folder / "run-tests.sh"), **files},
             commands=(
                 RepositoryCommand(command=_TEST, results="pytest summary", timeout=config.max_test_timeout_sec, user="root"),
@@ -132,8 +137,13 @@ def _decode(path: Path) -> _TerminalBench:
     except msgspec.ValidationError as error:
         message = f"{path}: {reason_of(error)}"
         raise ConfigurationError(message) from error
-    if config.run_tests_in_same_shell:
-        message = f"{path}: run_tests_in_same_shell is not supported: the shell of a submission ends with it"
+    # A script has a shell of its own, which leaves nothing in that of the tests.
+    if (
+        config.run_tests_in_same_shell
+        and not (path.parent / "solution.sh").exists()
+        and (path.parent / "solution.yaml").exists()
+    ):
+        message = f"{path}: run_tests_in_same_shell is not supported: the shell of solution.yaml ends with its last command"
         raise ConfigurationError(message)
     if config.parser_name != "pytest":
         message = f"{path}: parser_name {config.parser_name!r} is not supported: expected 'pytest'"
@@ -161,7 +171,7 @@ def _reference(folder: Path, environment: dict[str, str]) -> str | None:
         return None
     return reference_script(
         {"solution.sh": FolderFile(text.encode())},
-        into="/oracle",
+        into=_SOLUTIONS,
         command=_SOLUTION,
         log="/agent-logs/solution.log",
         directories=_LOGS,

@@ -24,7 +24,6 @@ __all__ = [
     "changed_paths",
     "prepare",
     "read_file",
-    "remove",
     "working_directory",
 ]
 
@@ -152,15 +151,6 @@ def read_file(env: CodingEnv, path: str, *, max_bytes: int) -> bytes:
         ChangesError: If there is none.
     """
     return _run(env, "read", {"path": path, "limit": max_bytes}).stdout
-
-
-def remove(env: CodingEnv, paths: Sequence[str]) -> None:
-    """Remove what is at some absolute paths.
-
-    Raises:
-        ChangesError: If that is not possible.
-    """
-    _run(env, "remove", {"paths": list(paths)})
 
 
 def working_directory(env: CodingEnv) -> str:

@@ -19,7 +19,6 @@ from coding_gym.tasks.repository.carrying import (
     changed_paths,
     prepare,
     read_file,
-    remove,
     working_directory,
 )
 from coding_gym.tasks.repository.results import PARSERS, Results, parse_junit, parse_reward
@@ -27,7 +26,7 @@ from coding_gym.tasks.repository.tests import RepositoryCommand, RepositoryTests
 from coding_gym_server.ipc.text import truncate_middle
 from coding_gym_server.protocol.grading import CaseOutcome, CaseResult, Graded, GradingMode, VerdictOutcome
 
-__all__ = ["RepositoryGrading", "check_provider", "config_for", "hide"]
+__all__ = ["RepositoryGrading", "check_provider", "config_for", "prepare_session"]
 
 _DISK = "4g"
 """Room for what solutions and tests install, where a task says nothing."""
@@ -100,7 +99,7 @@ class RepositoryGrading:
         except (ImageBuildError, SandboxStartError) as error:
             return _unavailable(error, mode)
         began = time.perf_counter()
-        hide(agent, tests)
+        prepare_session(agent, tests)
         try:
             if tests.submission == "patch":
                 _apply_patch(agent, _Layout.of(tests, agent).directory, submission)
@@ -243,10 +242,10 @@ class _Layout(NamedTuple):
         )
 
 
-def hide(env: CodingEnv, tests: RepositoryTests) -> None:
-    """Remove what a submission's session does not have."""
-    if tests.hidden:
-        remove(env, _Layout.of(tests, env).hidden)
+def prepare_session(env: CodingEnv, tests: RepositoryTests) -> None:
+    """Remove what a submission's session does not have, and make the directories that it has in addition."""
+    if tests.hidden or tests.writable:
+        arrange(env, {f"{path}/": b"" for path in tests.writable}, removed=_Layout.of(tests, env).hidden)
 
 
 def _unavailable(error: Exception, mode: GradingMode) -> Graded:
@@ -383,7 +382,8 @@ def _results_of(env: CodingEnv, command: RepositoryCommand, result: ProcessResul
         return _cases_of(command, {}, passed, f"exit code {result.exit_code}" if result.exit_code else "")
     if command.results in PARSERS:
         found = PARSERS[command.results](f"{result.stdout_text}\n{result.stderr_text}")
-        return _cases_of(command, found, CaseOutcome.NOT_RUN, _MISSING)
+        missing = _MISSING if found else f"the output has no results of {command.results}"
+        return _cases_of(command, found, CaseOutcome.NOT_RUN, missing)
     try:
         found = parse_junit(_written_by(env, command, directory))
     except ChangesError as error:

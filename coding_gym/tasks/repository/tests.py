@@ -74,6 +74,7 @@ class RepositoryTests(
         protected: Paths that have the state of the image when the tests run: files and directories that a solution has no
             reason to change, and tests depend on. ``.git`` and ``__pycache__`` are never carried.
         hidden: Paths of the image that the submission's session does not have, and the tests have.
+        writable: Absolute paths of directories that the submission's session has in addition, and all users can write.
         files: Files that appear for the tests only, after the changes, and replace what is in their place. A path with a slash
             at its end is a directory that all users can write.
         patch: A unified diff, relative to the directory, that is applied for the tests only. The files that it changes are
@@ -94,6 +95,7 @@ class RepositoryTests(
     carried: tuple[_Text, ...] = ()
     protected: tuple[_Text, ...] = ()
     hidden: tuple[_Text, ...] = ()
+    writable: tuple[_Text, ...] = ()
     files: dict[_Text, str | FileContent] = {}
     patch: str = ""
     environment: dict[str, str] = {}

@@ -212,6 +212,9 @@ def apply(source: BinaryIO, directories: list[str] | None, kept: list[str], excl
                 message = f"{place!r} is not below {', '.join(sorted(tops))}"
                 raise ValueError(message)
         is_kept = any(_is_below(path, other) for other in kept) or not {*path.split("/")}.isdisjoint(excluded)
+        if directories is not None and path in tops and entry["kind"] != "deleted":
+            # A new session need not have what they are in.
+            _make_directories(os.path.dirname(path))
         # A directory that has what is kept stays one.
         replaces_kept = entry["kind"] != "directory" and any(_is_below(other, path) for other in kept)
         with _opened_parent(path) as parent:

@@ -191,7 +191,8 @@ class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
             capabilities.drop_all()
         if self.seccomp and gate:
             # In a network that others share, their netlink sockets would count, too.
-            return seccomp.install_with_gate(netlink=self.users is not None and not self.users.network)
+            netlink = self.users is not None and not self.users.network
+            return seccomp.install_with_gate(netlink=netlink, is_root=self.is_root)
         if self.seccomp:
             seccomp.install(internet=self.internet)
         return None

@@ -17,7 +17,7 @@ import errno
 import os
 import platform
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from coding_gym_server.isolation import bpf
@@ -124,6 +124,16 @@ _FORBIDDEN = {
     "io_setup": _Call(206, 0),
 }
 
+_OF_ROOT = frozenset(
+    (
+        *("ptrace", "process_vm_readv", "process_vm_writev", "kcmp"),
+        *("shmget", "shmat", "shmctl", "shmdt", "semget", "semop", "semtimedop", "semctl"),
+        *("msgget", "msgsnd", "msgrcv", "msgctl", "mq_open", "mq_unlink"),
+    )
+)
+"""System calls of debuggers and databases, which programs of root may make: they see the processes of their session only, and
+its IPC objects, and cannot trace those that are not dumpable."""
+
 _JOIN_NAMESPACE = "setns"
 _SECCOMP = _Call(317, 277)
 
@@ -206,11 +216,12 @@ def install(*, internet: bool = True, page_cache: bool = False) -> None:
     _apply(_program(internet=internet, page_cache=page_cache))
 
 
-def install_with_gate(*, netlink: bool) -> int | None:
+def install_with_gate(*, netlink: bool, is_root: bool = False) -> int | None:
     """Install the filter so that another process decides who may join namespaces and open netlink sockets; see ``Gate``.
 
     Args:
         netlink: Whether the other process decides on netlink sockets; else they are allowed.
+        is_root: Whether programs are root of a system of their own, in which they may trace each other, and have IPC objects.
 
     Returns:
         The listener of its notifications; None if there can be none: then the calls are refused.
@@ -218,9 +229,10 @@ def install_with_gate(*, netlink: bool) -> int | None:
     Raises:
         OSError: If the kernel rejects the filter.
     """
-    listener = _listen(_program(gate=True, counts_netlink=netlink))
+    permitted = _OF_ROOT if is_root else frozenset[str]()
+    listener = _listen(_program(gate=True, counts_netlink=netlink, permitted=permitted))
     if listener is None:
-        install()
+        _apply(_program(permitted=permitted))
     return listener
 
 
@@ -300,12 +312,21 @@ def _begin() -> tuple[bpf.Body, Callable[[_Call, bpf.Body], None]]:
     return program, rule
 
 
-def _program(*, internet: bool = True, gate: bool = False, counts_netlink: bool = False, page_cache: bool = False) -> bpf.Body:
+def _program(
+    *,
+    internet: bool = True,
+    gate: bool = False,
+    counts_netlink: bool = False,
+    page_cache: bool = False,
+    permitted: Collection[str] = (),
+) -> bpf.Body:
     program, rule = _begin()
     if not page_cache:
         # First, because programs open files more often than they do anything else that is listed here.
         _keep_page_cache(rule)
     for name, call in _FORBIDDEN.items():
+        if name in permitted:
+            continue
         is_gated = gate and name == _JOIN_NAMESPACE
         rule(call, [bpf.ret(bpf.USER_NOTIFICATION) if is_gated else bpf.refuse(errno.EPERM)])
     # A filter cannot read the flags, which are in memory; after ENOSYS, C libraries fall back to clone.

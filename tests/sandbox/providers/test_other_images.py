@@ -68,7 +68,9 @@ def empty(docker_engine):
 
 @pytest.fixture(scope="module")
 def box(hostile):
-    with contextlib.closing(start_sandbox(SandboxConfig(provider="docker", image=hostile, preload=(), sessions=3))) as box:
+    # Other tests come between those that use it.
+    config = SandboxConfig(provider="docker", image=hostile, preload=(), sessions=3, idle_timeout=600)
+    with contextlib.closing(start_sandbox(config)) as box:
         yield box
 
 
@@ -285,6 +287,37 @@ def test_files_that_programs_may_not_use(files_env, call, reason):
     with pytest.raises(FileNotFoundError):
         files_env.files.read("nowhere")
     assert files_env.files.read("given") == b"given\n"
+
+
+TRACING = r"""
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+libc.ptrace.argtypes = [ctypes.c_long] * 4
+TRACEME, KILL, SEIZE = 0, 8, 0x4206
+PRIVATE, MODE = 0, 0o600
+print(all(call >= 0 for call in (libc.shmget(PRIVATE, 4096, MODE), libc.semget(PRIVATE, 1, MODE), libc.msgget(PRIVATE, MODE))))
+child = os.fork()
+if child == 0:
+    libc.ptrace(TRACEME, 0, 0, 0)
+    os.execv("/bin/true", ["true"])
+print(os.WIFSTOPPED(os.waitpid(child, 0)[1]))
+libc.ptrace(KILL, child, 0, 0)
+os.waitpid(child, 0)
+others = {int(name) for name in os.listdir("/proc") if name.isdigit()} - {os.getpid()}
+print([pid for pid in others if libc.ptrace(SEIZE, pid, 0, 0) == 0])
+"""
+
+
+@pytest.mark.parametrize("image", ["hostile", "default with root"])
+def test_programs_trace_each_other_and_nothing_of_the_sandbox(request, image):
+    options = {"image": request.getfixturevalue("hostile")} if image == "hostile" else {"root": True}
+    with contextlib.closing(CodingEnv(provider="docker", preload=(), screen=None, **options)) as env:
+        env.reset(seed=0)
+        # What opens it may still exist.
+        env.files.read("/etc/hostname")
+        assert env.step(TRACING)[0]["stdout"] == "True\nTrue\n[]\n"
+        if "root" in options:
+            assert env.exec(["python3", "-c", TRACING]).stdout_text == "True\nTrue\n[]\n"
 
 
 def test_upload_that_does_not_fit_leaves_nothing(hostile):

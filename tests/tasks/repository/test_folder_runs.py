@@ -68,9 +68,19 @@ FOLDERS = {
         "task.toml": "[environment]\nnetwork_mode = 'no-network'\n",
         "instruction.md": "Write a file.",
         "environment/Dockerfile": "FROM debian:trixie-slim\nRUN mkdir /work && chown 1234:1234 /work\nWORKDIR /work\nUSER 1234:1234\n",
-        "solution/solve.sh": 'cp "$(dirname "$0")"/text /work/text; echo 1 >/logs/verifier/reward.txt\n',
+        "environment/docker-compose.yml": "services: {other: {image: of-the-task}}\n",
+        "solution/solve.sh": "cp /solution/text /work/text; echo 1 >/logs/verifier/reward.txt; echo a >/logs/agent/a && cp /logs/agent/a /work/\n",
         "solution/text": "right",
-        "tests/test.sh": "#!/bin/sh\n[ $(id -u) = 1234 ] && grep -q right text && touch /logs/verifier/x && echo 1 >/logs/verifier/reward.txt\n",
+        "tests/test.sh": "#!/bin/sh\n[ $(id -u) = 1234 ] && grep -q right text && [ -e a ] && touch /logs/verifier/x && echo 1 >/logs/verifier/reward.txt\n",
+        "mode": "copy",
+    },
+    # Tests that see nothing but artifacts, in directories that the image does not have.
+    "separate": {
+        "task.toml": "artifacts = ['/srv/made/here/report']\n[verifier]\nenvironment_mode = 'separate'\n[environment]\nnetwork_mode = 'no-network'\n",
+        "instruction.md": "Write files.",
+        "environment/Dockerfile": "FROM debian:trixie-slim\nRUN install -d -o 1234 /srv/made/here && rmdir /srv/made/here && chown 1234 /srv/made\nUSER 1234\n",
+        "solution/solve.sh": "mkdir /srv/made/here && echo 1 >/srv/made/here/report && echo 2 >/logs/artifacts/other\n",
+        "tests/test.sh": "#!/bin/sh\n[ $(cat /srv/made/here/report /logs/artifacts/other | tr -d '\\n') = 12 ] && echo 1 >/logs/verifier/reward.txt\n",
         "mode": "copy",
     },
     # A service that the solution leaves running.
@@ -149,7 +159,7 @@ def plain_reward(engine, folder, task, *, solved):
 
     try:
         if (folder / "task.toml").exists():
-            run("mkdir -p /logs/agent /logs/verifier /solution /tests && chmod 777 /logs/*", user="root")
+            run("mkdir -p /logs/agent /logs/artifacts /logs/verifier /solution /tests && chmod 777 /logs/*", user="root")
             if solved:
                 container.put_archive("/solution", archive(folder / "solution"))
                 variables = {"DEBIAN_FRONTEND": "noninteractive", "VALUE": "5"}
@@ -187,8 +197,11 @@ def test_command_shows_a_table(folders):
     assert result.exit_code == 0, result.output
     lines = [re.split(r"\s{2,}", line) for line in result.output.splitlines()]
     assert lines[0] == ["task", "mode", "reference", "nothing", "problem"]
-    assert lines[1:4] == [["scattered", "layer", "1", "0.5"], ["service", "session", "1", "0"], ["user", "copy", "1", "0"]]
-    assert lines[4][:4] == ["keys", "refused", "-", "-"]
-    assert "append_enter" not in lines[4][4]
-    assert "keys for an interactive program" in lines[4][4]
-    assert lines[5] == ["4 tasks: 1 copy, 1 layer, 1 session, 1 refused"]
+    assert lines[1:5] == [
+        *(["scattered", "layer", "1", "0.5"], ["separate", "copy", "1", "0"]),
+        *(["service", "session", "1", "0"], ["user", "copy", "1", "0"]),
+    ]
+    assert lines[5][:4] == ["keys", "refused", "-", "-"]
+    assert "append_enter" not in lines[5][4]
+    assert "keys for an interactive program" in lines[5][4]
+    assert lines[6] == ["5 tasks: 2 copy, 1 layer, 1 session, 1 refused"]

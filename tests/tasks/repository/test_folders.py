@@ -103,6 +103,7 @@ def test_harbor(harbor, tmp_path):
     assert (task.id, task.prompt, task.grading) == ("one", "Do it.\n", None)
     assert (tests.image, tests.directory) == (str(tmp_path / "one" / "environment"), "/srv")
     assert (tests.submission, tests.submission_timeout, tests.carried) == ("script", 30, ())
+    assert tests.writable == ("/solution", "/logs/agent", "/logs/artifacts", "/logs/verifier")
     assert (tests.cpu, tests.mem, tests.disk, tests.network) == (2, "4096m", "10240m", True)
     assert tests.environment == {"A": "1", "B": "two", "D": "4"}
     assert tests.files == {
@@ -275,7 +276,6 @@ def test_older_instructions_of_terminal_bench(terminal_bench):
 @pytest.mark.parametrize(
     ("config", "name"),
     [
-        ("run_tests_in_same_shell: true", "run_tests_in_same_shell"),
         ("parser_name: swebench", "parser_name 'swebench'"),
         ("parser_name: other", "parser_name"),
         ("unknown: 1", "unknown field unknown"),
@@ -286,6 +286,20 @@ def test_older_instructions_of_terminal_bench(terminal_bench):
 def test_fields_of_terminal_bench_that_are_refused(terminal_bench, config, name):
     with pytest.raises(ConfigurationError, match=name):
         terminal_bench(config)
+
+
+def test_shell_of_a_script_is_not_that_of_the_tests(terminal_bench):
+    commands = {"solution.yaml": "- {command: cd /tmp}\n"}
+    with pytest.raises(ConfigurationError, match=r"the shell of solution\.yaml"):
+        terminal_bench("run_tests_in_same_shell: true", without=("solution.sh",), **commands)
+    assert terminal_bench("run_tests_in_same_shell: true").reference
+
+
+def test_folders_without_an_image_are_refused(harbor, terminal_bench):
+    with pytest.raises(ConfigurationError, match=r"to have a Dockerfile, or a docker-compose\.yaml"):
+        terminal_bench(without=("Dockerfile",))
+    with pytest.raises(ConfigurationError, match="to have environment/Dockerfile, or the name of an image"):
+        harbor(without=("environment/Dockerfile",))
 
 
 @pytest.mark.parametrize(
