@@ -214,6 +214,7 @@ def _choose_form(config: ServerConfig, *, reachable: Sequence[str] = ()) -> _For
         have_root=config.session_root,
         hidden=_hidden(config) if config.container else (),
         read_only=config.mounts,
+        layers="" if config.layers is None else str(config.layers),
         network=config.network,
     )
     launcher, reason = None, config.shared_user_reason
@@ -249,7 +250,9 @@ def _hidden(config: ServerConfig) -> tuple[str, ...]:
     """Return the directories of the server, and those with secrets."""
     sockets = [os.path.dirname(config.uds)] if config.uds else []
     # In some images, a directory above is a link.
-    return tuple(map(os.path.realpath, (*([_SECRETS] if config.container else []), str(config.workspaces), *sockets)))
+    layers = [str(config.layers)] if config.layers is not None else []
+    secrets = [_SECRETS] if config.container else []
+    return tuple(map(os.path.realpath, (*secrets, str(config.workspaces), *layers, *sockets)))
 
 
 def _listen(config: ServerConfig) -> socket.socket:

@@ -19,6 +19,8 @@ from coding_gym.errors import ProviderUnavailableError
 ENGINE_TIMEOUT = 60
 
 _FIRST_WITH_WRITABLE_GROUPS = 28
+_FIRST_WITH_LAYERS_IN_MEMORY = (6, 6)
+"""Version of Linux from which tmpfs has the extended attributes of users."""
 
 
 def connect_to_engine() -> docker.DockerClient:
@@ -100,6 +102,7 @@ class EngineTraits:
         is_podman: Whether it is Podman, which supports fewer options.
         is_desktop: Whether it is Docker Desktop, which does not share Unix sockets with its containers.
         has_apparmor: Whether AppArmor confines its containers.
+        has_layers_in_memory: Whether its kernel permits overlays in user namespaces whose changes lie in memory.
         can_share_groups: Whether containers may divide their control groups: from Docker 28 on, with version 2 of control
             groups, unless it is rootless or maps users.
     """
@@ -107,7 +110,14 @@ class EngineTraits:
     is_podman: bool
     is_desktop: bool
     has_apparmor: bool
+    has_layers_in_memory: bool = True
     can_share_groups: bool = False
+
+
+def _version_of(release: str) -> tuple[int, int]:
+    """Return the first two numbers of a kernel's release; high ones if it has none."""
+    found = re.match(r"(\d+)\.(\d+)", release)
+    return (int(found[1]), int(found[2])) if found else (99, 0)
 
 
 def inspect_engine(client: docker.DockerClient) -> EngineTraits:
@@ -121,6 +131,7 @@ def inspect_engine(client: docker.DockerClient) -> EngineTraits:
         is_podman=is_podman,
         is_desktop="Desktop" in info.get("OperatingSystem", ""),
         has_apparmor=any("apparmor" in option for option in security),
+        has_layers_in_memory=_version_of(info.get("KernelVersion", "")) >= _FIRST_WITH_LAYERS_IN_MEMORY,
         can_share_groups=(
             not is_podman
             and major is not None

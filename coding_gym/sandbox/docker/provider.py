@@ -50,6 +50,9 @@ _START_SECONDS = 3600
 """Time before the end of a container in which its events are."""
 
 _HOME = "/home/user"
+_LAYERS = "/.coding-gym-layers"
+"""Volume for what sessions change, where the kernel permits no overlays in memory. The engine removes it with the container."""
+
 _HOST_NAME = "sandbox"
 _WORKSPACES = "/workspaces"
 _DESCRIPTORS = 8192
@@ -113,6 +116,8 @@ def start_container(config: SandboxConfig, *, shared_user_reason: str = "") -> D
         image = _Image.of(client, config)
         has_root = has_root or image.settings is not None
         engine = inspect_engine(client)
+        if has_root and not engine.has_layers_in_memory:
+            image = image._replace(layers=Path(_LAYERS))
         if not reason and engine.is_podman and not _is_here(client):
             reason = "Podman accepts a seccomp profile by path only, and it runs on another machine"
         if has_root and reason:
@@ -126,6 +131,7 @@ def start_container(config: SandboxConfig, *, shared_user_reason: str = "") -> D
             session_root=has_root,
             image=image.settings,
             mounts=tuple(config.mounts or ()),
+            layers=image.layers,
         )
         options = {**_limits(config, engine, image, has_root=has_root), **_user_options(engine, reason, has_root=has_root)}
         start = _start_with_socket if _uses_unix_socket(client, config, engine) else _start_with_port
@@ -168,11 +174,13 @@ class _Image(NamedTuple):
         name: Its name.
         settings: What it sets for programs; None if it has the server.
         runtime: The volume with the server and its mount point; None if the image has it.
+        layers: Volume for what sessions change; None if that lies in memory.
     """
 
     name: str
     settings: ImageSettings | None = None
     runtime: str | None = None
+    layers: Path | None = None
 
     @classmethod
     def of(cls, client: docker.DockerClient, config: SandboxConfig) -> _Image:
@@ -201,13 +209,14 @@ class _Image(NamedTuple):
         Args:
             environment: Environment variables of the server.
         """
+        volumes = [] if self.layers is None else [str(self.layers)]
         if self.settings is None:
-            return {"environment": dict(environment)}
+            return {"environment": dict(environment), "volumes": volumes}
         return {
             "entrypoint": list(ENTRY_POINT),
             # Where sessions mount their own: created if the image has no such directories, with its files otherwise.
             "working_dir": _HOME,
-            "volumes": ["/tmp"],
+            "volumes": ["/tmp", *volumes],
             "environment": {**environment_beside(self.settings.environment), **environment},
             "healthcheck": {"test": ["NONE"]},
         }

@@ -38,6 +38,7 @@ __all__ = [
     "Configure",
     "CpuTime",
     "CpuTimeUsed",
+    "DiskMeasured",
     "Execute",
     "Failed",
     "Finished",
@@ -50,6 +51,7 @@ __all__ = [
     "Interrupted",
     "Kill",
     "Killed",
+    "MeasureDisk",
     "MeasureUsage",
     "Raised",
     "ToProcess",
@@ -159,6 +161,10 @@ class MeasureUsage(msgspec.Struct, tag=True):
     slot: int
 
 
+class MeasureDisk(msgspec.Struct, tag=True):
+    """Request to the root of a session whose changed files lie on a disk: return how many there are."""
+
+
 class Configure(msgspec.Struct, tag=True, kw_only=True):
     """Configuration of a worker, sent before its first cell: enter the workspace. It has no response.
 
@@ -263,6 +269,18 @@ class UsageMeasured(msgspec.Struct, tag=True):
     memory_bytes: int
 
 
+class DiskMeasured(msgspec.Struct, tag=True):
+    """Response to ``MeasureDisk``.
+
+    Attributes:
+        size: Bytes of the disk that changed files take; None if they are in memory.
+        count: Number of changed files and directories.
+    """
+
+    size: int | None
+    count: int = 0
+
+
 class CpuTimeUsed(msgspec.Struct, tag=True):
     """Response to ``CpuTime``.
 
@@ -346,6 +364,7 @@ ToProcess = (
     | End
     | CpuTime
     | MeasureUsage
+    | MeasureDisk
     | CheckWaiting
     | EnterOwnSystem
     | CreateSystem
@@ -368,6 +387,7 @@ FromProcess = (
     | Ended
     | CpuTimeUsed
     | UsageMeasured
+    | DiskMeasured
     | Mounted
     | Joined
     | SystemShared

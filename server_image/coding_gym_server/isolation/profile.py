@@ -89,11 +89,12 @@ class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
         """Return the profile of submissions and tests, which run beside sessions."""
         return msgspec.structs.replace(self, adopted_by_init=False, hidden=(*self.hidden, *self.of_session))
 
-    def apply_to_root(self, *directories: str) -> int | None:
+    def apply_to_root(self, *directories: str, changes: int | None = None) -> int | None:
         """Confine the calling process, a session root, and its future children.
 
         Args:
             *directories: The session's writable directories.
+            changes: Descriptor of a directory that the root measures, outside of what the session sees; None if there is none.
 
         Returns:
             The listener for a ``Gate``, None if there is none.
@@ -109,7 +110,7 @@ class IsolationProfile(msgspec.Struct, kw_only=True, frozen=True):
             # With mounts of its own, a session sees nothing that it may not read. The rules must apply to those of its forks,
             # too, which do not exist yet.
             rules = landlock.Rules(
-                read=self._files_of_image(),
+                read=(*self._files_of_image(), *([] if changes is None else [f"/proc/self/fd/{changes}"])),
                 write=("/",)
                 if self.is_root
                 else (*directories, "/dev")

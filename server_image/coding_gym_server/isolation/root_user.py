@@ -57,12 +57,18 @@ def become(others: Iterable[range]) -> None:
 
 
 def cover(
-    directory: str, own: Sequence[tuple[str, str]], *, hidden: Collection[str] = (), read_only: Collection[str] = ()
+    directory: str,
+    own: Sequence[tuple[str, str]],
+    *,
+    changes: str,
+    hidden: Collection[str] = (),
+    read_only: Collection[str] = (),
 ) -> None:
     """Cover the root directory of the calling process's mount namespace by one whose files root of a session can change.
 
     Args:
-        directory: Directory of the new files and of the changed ones, in a file system that has room for them.
+        directory: Directory of the new mount points and of copied files.
+        changes: Directory of the other changed files, in a file system that has room for them, and attributes of users.
         own: Directories to mount, each with its mount point, whose content is copied into it.
         hidden: Directories whose content is not for the session.
         read_only: Mount points whose content it may not change.
@@ -78,7 +84,7 @@ def cover(
     mounted = _mount_points()
     servers = {path for path in mounted if sys.prefix.startswith(f"{path}/")} - {"/"}
     parts = _Parts(mounted, empty={*hidden, *(target for _, target in own)}, kept={*_SYSTEM_MOUNTS, *read_only, *servers})
-    _cover_parts("/", top, directory, parts)
+    _cover_parts("/", top, changes, parts)
     for source, target in own:
         if os.path.isdir(target):
             _copy_content(target, source)
@@ -105,7 +111,7 @@ class _Parts(NamedTuple):
     kept: set[str]
 
 
-def _cover_parts(parent: str, top: str, directory: str, parts: _Parts) -> None:
+def _cover_parts(parent: str, top: str, changes: str, parts: _Parts) -> None:
     """Make the content of a directory of the container available below another one, where it exists already."""
     with os.scandir(parent) as entries:
         for entry in entries:
@@ -123,9 +129,9 @@ def _cover_parts(parent: str, top: str, directory: str, parts: _Parts) -> None:
                 mounts.bind(path, target, recursive=True)
             elif f"{path}/".startswith(_COPIED) or any(other.startswith(f"{path}/") for other in parts.mounted | parts.empty):
                 # The kernel permits no overlay of what other mounts hide.
-                _cover_parts(path, top, directory, parts)
+                _cover_parts(path, top, changes, parts)
             else:
-                upper, work = (f"{directory}/{name}{path}" for name in (_UPPER, _WORK))
+                upper, work = (f"{changes}/{name}{path}" for name in (_UPPER, _WORK))
                 for made in (upper, work):
                     os.makedirs(os.path.dirname(made), exist_ok=True)
                     _make(made, status)

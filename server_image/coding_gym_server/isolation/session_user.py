@@ -11,9 +11,11 @@ another root has made. A test runner opens the files of submissions without ente
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import os
 import resource
+import shutil
 import socket
 import stat
 from collections.abc import Iterable, Iterator, Sequence
@@ -54,6 +56,8 @@ USER = 10001
 
 RESERVED_USERS = 2
 """Number of users, after those of the sessions, that the launcher and the zygotes have."""
+
+_LAYERS = "layers"
 
 SLOTS = "slots"
 """Directory in the file system of a session with the files of its forks, below their numbers."""
@@ -101,6 +105,7 @@ class SessionUsers(msgspec.Struct, kw_only=True, frozen=True):
         hidden: Directories of the server, and those with secrets.
         shown: Directories below them that sessions may read.
         read_only: Mount points of directories that sessions of root see as they are.
+        layers: Directory on a disk for files that sessions of root change; in memory if empty, which requires Linux 6.6.
     """
 
     server: int
@@ -118,6 +123,7 @@ class SessionUsers(msgspec.Struct, kw_only=True, frozen=True):
     hidden: tuple[str, ...] = ()
     shown: tuple[str, ...] = ()
     read_only: tuple[str, ...] = ()
+    layers: str = ""
 
     @property
     def mount_points(self) -> list[str]:
@@ -199,7 +205,7 @@ def enter(users: SessionUsers, user: int, *, slots: int = 0) -> tuple[int, int]:
     return tree, parent_of_slots
 
 
-def enter_as_root(users: SessionUsers, user: int, *, owner: int = 0) -> int:
+def enter_as_root(users: SessionUsers, user: int, *, owner: int = 0) -> tuple[int, int | None]:
     """Give the calling process, a session root with capabilities in its user namespace, a system in which it is root.
 
     Args:
@@ -208,15 +214,22 @@ def enter_as_root(users: SessionUsers, user: int, *, owner: int = 0) -> int:
         owner: Id in the system of the user whose directories those of the session are.
 
     Returns:
-        Descriptor for the server of the root directory of the session's own file system.
+        Descriptors: for the server, of the root directory of the session's own file system; and of the directory of changed
+        files if it lies on a disk, else None.
 
     Raises:
         OSError: If the kernel, its configuration or a seccomp filter does not permit it.
     """
-    tree = create_for_roots(users, user, owner=owner)
+    _join_group(users, user)
+    disk = mounts.clone_tree(users.layers) if users.layers else None
+    tree, parent_of_slots = _create(users, root_user.ROOT + owner, is_root=True, disk=disk, layer=str(user))
+    os.close(parent_of_slots)
+    changes = None if disk is None else os.open(str(user), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=disk)
+    if disk is not None:
+        os.close(disk)
     root_user.become(users.own)
     os.chdir("/")
-    return tree
+    return tree, changes
 
 
 def create_for_roots(users: SessionUsers, user: int, *, owner: int) -> int:
@@ -228,11 +241,13 @@ def create_for_roots(users: SessionUsers, user: int, *, owner: int) -> int:
         owner: As for ``enter_as_root``.
 
     Returns:
-        As ``enter_as_root``.
+        Descriptor for the server of the root directory of the system's own file system.
 
     Raises:
-        OSError: As for ``enter_as_root``.
+        OSError: As for ``enter_as_root``, and if changed files lie on a disk.
     """
+    if users.layers:
+        raise OSError(errno.EOPNOTSUPP, "systems of several interpreters that are root require Linux 6.6")
     _join_group(users, user)
     tree, parent_of_slots = _create(users, root_user.ROOT + owner, is_root=True)
     os.close(parent_of_slots)
@@ -249,13 +264,29 @@ def slot_paths(parent: int, count: int) -> list[str]:
     return [f"/proc/self/fd/{parent}/{number}" for number in range(1, count + 1)]
 
 
-def _create(users: SessionUsers, user: int, *, is_root: bool = False) -> tuple[int, int]:
+def _create(
+    users: SessionUsers, user: int, *, is_root: bool = False, disk: int | None = None, layer: str = ""
+) -> tuple[int, int]:
+    """Make the file system of a session.
+
+    Args:
+        users: Users and disks of the sandbox.
+        user: The session's user.
+        is_root: Whether it covers the files of the sandbox; then a process of the session opens its files for the server.
+        disk: A detached mount of a disk for what changes there; None for memory.
+        layer: Name of the directory of the changes on the disk, where there may be those of a session that has ended.
+
+    Returns:
+        As ``enter``.
+    """
     _separate(users)
-    namespace = None if user == users.server else user_namespaces.create([(user, users.server, 1)])
+    namespace = None if is_root or user == users.server else user_namespaces.create([(user, users.server, 1)])
     # Root's session has what the image has in the other directory.
     base = next(filter(os.path.isdir, users.hidden), _TEMPORARY) if is_root else _TEMPORARY
     limits = f"size={users.disk_bytes},nr_inodes={users.inodes}"
-    mounts.mount_tmpfs(base, f"{limits},mode=0700,uid={user},gid={user}")
+    # Of root's, which nobody else sees, the server uses what all users may.
+    mode = 0o711 if is_root else 0o700
+    mounts.mount_tmpfs(base, f"{limits},mode={mode:o},uid={user},gid={user}")
     for name, (_, mode) in users.directories.items():
         path = f"{base}/{name}"
         os.mkdir(path)
@@ -272,7 +303,8 @@ def _create(users: SessionUsers, user: int, *, is_root: bool = False) -> tuple[i
         os.close(namespace)
     if is_root:
         own = [(f"{base}/{name}", target) for name, (target, _) in users.directories.items()]
-        root_user.cover(base, own, hidden=users.hidden, read_only=users.read_only)
+        changes = base if disk is None else _make_layer(f"{base}/{_LAYERS}", disk, layer)
+        root_user.cover(base, own, changes=changes, hidden=users.hidden, read_only=users.read_only)
         return tree, slots
     # The mount over the file system's own mount point, which hides it, must be the last.
     for name, (target, _) in sorted(users.directories.items(), key=lambda item: item[1][0] == _TEMPORARY):
@@ -281,6 +313,19 @@ def _create(users: SessionUsers, user: int, *, is_root: bool = False) -> tuple[i
             os.symlink(covered, link)
             os.lchown(link, user, user)
     return tree, slots
+
+
+def _make_layer(target: str, disk: int, name: str) -> str:
+    """Return the path of a new directory on a disk, which is attached at another one."""
+    os.mkdir(target, 0o700)
+    mounts.attach(disk, target)
+    path = f"{target}/{name}"
+    with contextlib.suppress(FileNotFoundError):
+        shutil.rmtree(path)
+    os.mkdir(path, 0o700)
+    # Who measures it.
+    os.chown(path, root_user.ROOT, root_user.ROOT)
+    return path
 
 
 def _separate(users: SessionUsers) -> None:
@@ -576,7 +621,7 @@ def try_to_enter(users: SessionUsers, readable: Iterable[str]) -> str:
     fork = functools.partial(fork_into_namespaces, users)
 
     def try_root() -> str:
-        os.close(enter_as_root(users, users.of_sessions[0]))
+        enter_as_root(users, users.of_sessions[0])
         return ""
 
     def try_user() -> str:
@@ -599,6 +644,9 @@ def try_to_enter(users: SessionUsers, readable: Iterable[str]) -> str:
 
     if users.have_root and (obstacle := ask_child(try_root, fork=fork)):
         return obstacle
+    if users.layers:
+        # The kernel may permit no others.
+        return ""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         if obstacle := ask_child(try_user, fork=fork):

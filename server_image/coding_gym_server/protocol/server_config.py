@@ -91,6 +91,9 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         Meta(description="what the container's image sets for programs, if it is not the server's own; in documents only"),
     ] = None
     mounts: Annotated[tuple[str, ...], Meta(description="directories that are mounted for sessions to read")] = ()
+    layers: Annotated[
+        Path | None, Meta(description="directory on a disk for files that sessions of root change (default: in memory)")
+    ] = None
     session_disk_bytes: Annotated[int, Meta(description="size of the file system of a session that has its own")] = 512 << 20
     session_processes: Annotated[
         int | None,

@@ -41,6 +41,7 @@ from coding_gym_server.server.api.request_body import BodyTooLargeError, ClientG
 from coding_gym_server.server.api.screen import screen_route
 from coding_gym_server.server.api.shared_connection import SharedEndpoint
 from coding_gym_server.server.api.websocket import SessionEndpoint
+from coding_gym_server.server.disk_watch import DiskWatch
 from coding_gym_server.server.idle_shutdown import IdleShutdown
 from coding_gym_server.server.measurements import Measurements
 from coding_gym_server.server.process_limiter import ProcessGroup, ProcessLimiter
@@ -178,6 +179,10 @@ def create_app(
         apart=lambda: executors.frozen_pids,
     )
 
+    disks = None
+    if config.layers is not None:
+        disks = DiskWatch(lambda: executors.all, max_bytes=config.session_disk_bytes, max_inodes=config.max_inodes)
+
     def sandbox_fusion() -> Sequence[BaseRoute]:
         from coding_gym_server.server.api.sandbox_fusion import sandbox_fusion_routes
         from coding_gym_server.server.sandbox_fusion.code_runs import CodeRuns
@@ -263,11 +268,12 @@ def create_app(
         loop = asyncio.get_running_loop()
         if launcher is not None:
             loop.add_reader(launcher.fileno(), on_launcher_gone, loop)
-        watch = asyncio.create_task(limiter.run())
+        watches = [asyncio.create_task(each.run()) for each in (limiter, disks) if each is not None]
         try:
             yield
         finally:
-            watch.cancel()
+            for watch in watches:
+                watch.cancel()
             await executors.close()
             if (service := present_grading()) is not None:
                 service.close()

@@ -28,6 +28,7 @@ from coding_gym_server.ipc.messages import (
     CheckWaiting,
     CpuTime,
     CpuTimeUsed,
+    DiskMeasured,
     Failed,
     ForkFileOpener,
     ForkSpawner,
@@ -37,6 +38,7 @@ from coding_gym_server.ipc.messages import (
     InterruptWorker,
     Kill,
     Killed,
+    MeasureDisk,
     MeasureUsage,
     ToProcess,
     UsageMeasured,
@@ -72,6 +74,7 @@ from coding_gym_server.isolation.profile import IsolationProfile
 from coding_gym_server.isolation.signal_gate import SignalGates
 from coding_gym_server.linux import oom, procfs, user_namespaces
 from coding_gym_server.linux.cloning import clone_sibling
+from coding_gym_server.linux.disk_usage import measure
 from coding_gym_server.linux.forking import adopt_orphans, die_with_parent, fork_bare, fork_when_possible
 from coding_gym_server.linux.niceness import lower_priority
 from coding_gym_server.linux.process_root import INIT, ProcessRoot, reaped_cpu_time
@@ -215,6 +218,8 @@ class SessionRoot(ProcessRoot):
         self._programs: ImagePrograms | None = None
         self._parent_of_slots: int | None = None
         self._slot_count = 0
+        # Directory of changed files on a disk.
+        self._changes: int | None = None
         # Of the copy whose namespaces were shared last.
         self._shared_pid_namespace: _Identity | None = None
 
@@ -265,7 +270,7 @@ class SessionRoot(ProcessRoot):
             slots = session_user.slot_paths(self._parent_of_slots, self._slot_count)
             assert self._profile.users is not None
             directories += [f"{slot}/{name}" for slot in slots for name in self._profile.users.directories]
-        listener = self._profile.apply_to_root(*directories)
+        listener = self._profile.apply_to_root(*directories, changes=self._changes)
         if self._parent_of_slots is not None:
             # Else the session could access the files of its forks.
             os.close(self._parent_of_slots)
@@ -312,7 +317,7 @@ class SessionRoot(ProcessRoot):
         assert isinstance(request, EnterOwnSystem | CreateSystem)
         owner = 0 if self._image is None else self._image.account.user
         if isinstance(request, EnterOwnSystem) and request.is_root:
-            tree = session_user.enter_as_root(users, user, owner=owner)
+            tree, self._changes = session_user.enter_as_root(users, user, owner=owner)
             self._become_root()
             return Mounted(), (tree,)
         if isinstance(request, CreateSystem) and self._image is not None:
@@ -383,6 +388,8 @@ class SessionRoot(ProcessRoot):
                 self._channel.send(CpuTimeUsed(self._cpu_time(slot, self._processes_of(slot, without=slot.helpers))))
             case MeasureUsage(number):
                 self._channel.send(self._usage(self._slots[number]))
+            case MeasureDisk():
+                self._channel.send(DiskMeasured(None) if self._changes is None else DiskMeasured(*measure(self._changes)))
             case CheckWaiting(pids):
                 # The server may run as another user, which the kernel tells nothing about a process's system calls.
                 self._channel.send(Waiting(all(map(waits_without_limit, pids))))
@@ -574,6 +581,9 @@ class SessionRoot(ProcessRoot):
         self._rank.close()
         if self._gate is not None:
             self._gate.close()
+        if self._changes is not None:
+            # Programs must not see past the overlay, nor what is beside the directory.
+            os.close(self._changes)
         self._channel.close()
         user_namespaces.allow_inspection()
         if self._signal_gates is not None:

@@ -212,7 +212,7 @@ def test_other_providers_are_refused(image):
         (RepositoryCommand(command="mkdir r", results="reward", file="r"), "not_run", "has not written /testbed/r"),
         (RepositoryCommand(command="true", results="junit", file="/nowhere"), "not_run", "has not written /nowhere"),
         (RepositoryCommand(command="echo x > r", results="junit", file="r"), "failed", "not a JUnit file"),
-        (RepositoryCommand(command="true"), "not_run", "not in the results"),
+        (RepositoryCommand(command="true"), "not_run", "the output has no results of pytest"),
         (RepositoryCommand(command="yes PASSED a | head -n 10000000", must_pass=("b",)), "not_run", "not in the results"),
     ],
 )

@@ -14,6 +14,7 @@ from coding_gym_server.ipc.async_channel import ChannelClosedError
 from coding_gym_server.ipc.messages import (
     CheckWaiting,
     Configure,
+    DiskMeasured,
     Execute,
     Failed,
     Finished,
@@ -22,6 +23,7 @@ from coding_gym_server.ipc.messages import (
     FromProcess,
     Kill,
     Killed,
+    MeasureDisk,
     MeasureUsage,
     ToProcess,
     UsageMeasured,
@@ -323,6 +325,21 @@ class Executor:
             return False
         return isinstance(response, Waiting) and response.are_waiting
 
+    async def measure_disk(self) -> tuple[int, int] | None:
+        """Return the bytes and the number of changed files if they lie on a disk; None if not, or the root died.
+
+        Raises:
+            TimeoutError: If the root does not respond.
+        """
+        if not self.spec.is_root:
+            return None
+        try:
+            measured = await self.call_root(MeasureDisk())
+        except ChannelClosedError:
+            return None
+        assert isinstance(measured, DiskMeasured)
+        return None if measured.size is None else (measured.size, measured.count)
+
     async def usage(self) -> Usage:
         """Return the resource usage of the session.
 
@@ -332,11 +349,12 @@ class Executor:
         """
         measured = await self.call_root(MeasureUsage(self.slot))
         assert isinstance(measured, UsageMeasured)
+        changed = await self.measure_disk()
         disk = os.statvfs(self.directory.work)
         return Usage(
             cpu_seconds=measured.cpu_seconds,
             memory_bytes=measured.memory_bytes,
-            disk_used_bytes=(disk.f_blocks - disk.f_bfree) * disk.f_frsize,
+            disk_used_bytes=(disk.f_blocks - disk.f_bfree) * disk.f_frsize + (changed[0] if changed else 0),
             disk_bytes=disk.f_blocks * disk.f_frsize,
         )
 
