@@ -140,12 +140,7 @@ class EnvOptions:
 
 
 class EnvKwargs(TypedDict, total=False):
-    """The fields of ``EnvOptions`` as keyword arguments.
-
-    Attributes:
-        python: Absolute path of another CPython of the sandbox, 3.5 or later, that executes the code: short for
-            ``backend="python:PATH"``.
-    """
+    """The fields of ``EnvOptions`` as keyword arguments."""
 
     render_mode: str | None
     screen: ScreenOption
@@ -161,12 +156,18 @@ class EnvKwargs(TypedDict, total=False):
     max_code_chars: int
     show_value: bool
     backend: str | None
-    python: str | os.PathLike[str] | None
     results: bool
 
 
 class CodingEnvKwargs(EnvKwargs, SandboxKwargs, total=False):
-    """Keyword arguments of an environment: its options, and those of its sandbox."""
+    """Keyword arguments of an environment: its options, and those of its sandbox.
+
+    Attributes:
+        python: Absolute path of another CPython of the sandbox, 3.5 or later, that executes the code: short for
+            ``backend="python:PATH"``.
+    """
+
+    python: str | os.PathLike[str] | None
 
 
 _ENV_OPTIONS = frozenset(field.name for field in fields(EnvOptions))
