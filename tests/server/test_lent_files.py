@@ -49,7 +49,7 @@ def answering(data, *descriptors):
 
 @pytest.fixture
 def descriptors(tmp_path):
-    """What no process should pass: a pipe and a directory; and a file."""
+    """Descriptors of a pipe and a directory, which the server must refuse, and of a file, which it accepts."""
     (tmp_path / "file").write_text("content")
     read, write = os.pipe()
     opened = {"pipe": read, "directory": os.open(tmp_path, os.O_RDONLY), "file": os.open(tmp_path / "file", os.O_RDONLY)}

@@ -216,7 +216,7 @@ def harbor_task(folder: Path) -> Task:
             submission="script",
             submission_timeout=config.agent.timeout_sec,
             carried=_carried(folder, config.artifacts) if is_separate else (),
-            # As Harbor has them, whoever the user of the image is.
+            # Harbor makes these writable for every user.
             writable=("/solution", *_LOGS),
             files=files,
             commands=(

@@ -137,7 +137,7 @@ def _decode(path: Path) -> _TerminalBench:
     except msgspec.ValidationError as error:
         message = f"{path}: {reason_of(error)}"
         raise ConfigurationError(message) from error
-    # A script has a shell of its own, which leaves nothing in that of the tests.
+    # solution.sh runs in a child shell, so it does not change the shell that the tests share with it.
     if (
         config.run_tests_in_same_shell
         and not (path.parent / "solution.sh").exists()

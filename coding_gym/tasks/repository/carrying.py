@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from coding_gym.client.processes import Process, ProcessResult
+from coding_gym.client.processes import Process, ProcessResult, RunKwargs
 from coding_gym.envs.coding_env import CodingEnv
 from coding_gym.errors import ProtocolError
 from coding_gym.sandbox import Sandbox
@@ -28,8 +28,8 @@ __all__ = [
 ]
 
 _PROGRAM = Path(tree_program.__file__).read_text(encoding="utf-8")
-_INTERPRETER = "/proc/self/exe"
-"""That of the process which is to execute the program, the server's: the image need not have any."""
+_COMMAND = ["/proc/self/exe", "-I", "-S", "-c", _PROGRAM]
+"""With the interpreter of the process that executes it, the server's: the image need not have any."""
 
 _TIMEOUT = 300.0
 _ATTEMPTS = 3
@@ -75,9 +75,7 @@ def prepare(env: CodingEnv, directories: Sequence[str] | None, kept: Sequence[st
 
 def changed_paths(env: CodingEnv, prepared: Prepared) -> list[str]:
     """Return the real paths of what has changed in a session since, except for directories."""
-    left_out = [*_NEVER_CARRIED, *prepared.kept]
-    arguments = {"before": prepared.before, "directories": prepared.directories, "excluded": left_out}
-    paths: list[str] = json.loads(_run(env, "changed", arguments).stdout)
+    paths: list[str] = json.loads(_run(env, "changed", _since(prepared)).stdout)
     return paths
 
 
@@ -121,12 +119,9 @@ def carry_changes(
         ChangesError: If it is exceeded, the session of the changes keeps its files from being read, its changes are malformed,
             or something does not fit into the other session.
     """
-    directories = prepared.directories
-    applied = {"directories": directories, "kept": [*prepared.kept, *kept], "excluded": _NEVER_CARRIED}
-    left_out = [*_NEVER_CARRIED, *prepared.kept]
-    wanted = {"before": prepared.before, "directories": directories, "excluded": left_out, "max_bytes": max_bytes}
+    applied = {"directories": prepared.directories, "kept": [*prepared.kept, *kept], "excluded": _NEVER_CARRIED}
     with (
-        _start_of_changed(agent, ("collect", wanted)) as source,
+        _start_of_changed(agent, ("collect", {**_since(prepared), "max_bytes": max_bytes})) as source,
         _start(env, ("apply", applied), *_arrangements(files, removed), keep_stdin_open=True) as target,
     ):
         try:
@@ -161,6 +156,12 @@ def working_directory(env: CodingEnv) -> str:
     return _directories[sandbox]
 
 
+def _since(prepared: Prepared) -> dict[str, Any]:
+    """Return the arguments of programs that compare a session with its initial state."""
+    excluded = [*_NEVER_CARRIED, *prepared.kept]
+    return {"before": prepared.before, "directories": prepared.directories, "excluded": excluded}
+
+
 def _arrangements(files: Mapping[str, bytes], removed: Sequence[str]) -> list[_Request]:
     content = {path: [base64.b64encode(data).decode(), _MODE] for path, data in files.items()}
     return [("remove", {"paths": list(removed)}), ("write", {"files": content})]
@@ -183,13 +184,7 @@ def _run(env: CodingEnv, command: str, arguments: dict[str, Any], *, cwd: str | 
 
 
 def _execute(env: CodingEnv, *requests: _Request, cwd: str | None = "/") -> ProcessResult:
-    process = _start(env, *requests, cwd=cwd)
-    with process:
-        try:
-            return _check(process.wait())
-        except BaseException:
-            process.abandon()
-            raise
+    return _check(env.exec(_COMMAND, **_options(requests, cwd)))
 
 
 def _start_of_changed(env: CodingEnv, request: _Request) -> Process:
@@ -209,18 +204,20 @@ def _start_of_changed(env: CodingEnv, request: _Request) -> Process:
     raise ChangesError(message)
 
 
-def _start(env: CodingEnv, *requests: _Request, cwd: str | None = "/", keep_stdin_open: bool = False) -> Process:
-    return env.processes.start(
-        [_INTERPRETER, "-I", "-S", "-c", _PROGRAM],
+def _start(env: CodingEnv, *requests: _Request, keep_stdin_open: bool = False) -> Process:
+    return env.processes.start(_COMMAND, keep_stdin_open=keep_stdin_open, **_options(requests, "/"))
+
+
+def _options(requests: Sequence[_Request], cwd: str | None) -> RunKwargs:
+    return {
         # Names of files need not be Unicode, which this encoder escapes.
-        stdin=json.dumps(requests).encode() + b"\n",
-        keep_stdin_open=keep_stdin_open,
+        "stdin": json.dumps(requests).encode() + b"\n",
         # By its id: a program may have removed its name.
-        user="0",
-        cwd=cwd,
-        timeout=_TIMEOUT,
-        max_output_bytes=_LARGEST,
-    )
+        "user": "0",
+        "cwd": cwd,
+        "timeout": _TIMEOUT,
+        "max_output_bytes": _LARGEST,
+    }
 
 
 def _check(result: ProcessResult) -> ProcessResult:

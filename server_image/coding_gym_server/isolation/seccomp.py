@@ -221,7 +221,8 @@ def install_with_gate(*, netlink: bool, is_root: bool = False) -> int | None:
 
     Args:
         netlink: Whether the other process decides on netlink sockets; else they are allowed.
-        is_root: Whether programs are root of a system of their own, in which they may trace each other, and have IPC objects.
+        is_root: Whether programs are root in namespaces of their own. They may then trace each other and use System V and POSIX
+            IPC.
 
     Returns:
         The listener of its notifications; None if there can be none: then the calls are refused.

@@ -284,9 +284,9 @@ def _create(
     # Root's session has what the image has in the other directory.
     base = next(filter(os.path.isdir, users.hidden), _TEMPORARY) if is_root else _TEMPORARY
     limits = f"size={users.disk_bytes},nr_inodes={users.inodes}"
-    # Of root's, which nobody else sees, the server uses what all users may.
-    mode = 0o711 if is_root else 0o700
-    mounts.mount_tmpfs(base, f"{limits},mode={mode:o},uid={user},gid={user}")
+    # Sessions of root cannot see this directory. The server, another user, needs to reach the display sockets below it.
+    permissions = "0711" if is_root else "0700"
+    mounts.mount_tmpfs(base, f"{limits},mode={permissions},uid={user},gid={user}")
     for name, (_, mode) in users.directories.items():
         path = f"{base}/{name}"
         os.mkdir(path)

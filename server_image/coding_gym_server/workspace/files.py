@@ -22,7 +22,7 @@ from coding_gym_server.protocol.grading import FileContent
 from coding_gym_server.workspace.directory import remove_tree
 from coding_gym_server.workspace.file_errors import FilesError, NotFoundError, file_error, outside_error
 
-__all__ = ["DirectoryEntry", "FileUpload", "Files", "Upload", "Workspace", "write_files"]
+__all__ = ["DirectoryEntry", "FileUpload", "Files", "Upload", "Workspace", "write_all", "write_files"]
 
 _OPENAT2 = 437
 _RESOLVE_NO_MAGICLINKS, _RESOLVE_BENEATH = 0x02, 0x08
@@ -297,12 +297,7 @@ class Upload:
         Raises:
             FilesError: If writing fails, for example because the disk is full.
         """
-        try:
-            view = memoryview(data)
-            while view:
-                view = view[os.write(self._descriptor, view) :]
-        except OSError as error:
-            raise file_error(error, self._path) from error
+        write_all(self._descriptor, data, self._path)
 
     def finish(self) -> None:
         """Move the complete file to its path.
@@ -344,6 +339,25 @@ class Upload:
             message = f"Is a directory: {self._path}"
             raise FilesError(message)
         return mode
+
+
+def write_all(descriptor: int, data: bytes, path: str) -> None:
+    """Write data to a file.
+
+    Args:
+        descriptor: The open file.
+        data: The data.
+        path: The client's path, for messages.
+
+    Raises:
+        FilesError: If writing fails, for example because the disk is full.
+    """
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(descriptor, view) :]
+    except OSError as error:
+        raise file_error(error, path) from error
 
 
 def write_files(workspace: Files, files: Mapping[str, str | FileContent]) -> None:

@@ -12,9 +12,9 @@ import msgspec
 from coding_gym_server.ipc.channel import Channel, close_all
 from coding_gym_server.protocol.errors import DECODING_ERRORS
 from coding_gym_server.workspace import file_messages as messages
-from coding_gym_server.workspace.file_errors import FilesError, NotFoundError, StorageError, file_error
+from coding_gym_server.workspace.file_errors import FilesError, NotFoundError, StorageError
 from coding_gym_server.workspace.file_messages import Entries, FileRequest, FileResponse, Opened, Refused
-from coding_gym_server.workspace.files import DirectoryEntry
+from coding_gym_server.workspace.files import DirectoryEntry, write_all
 
 __all__ = ["LentUpload", "LentWorkspace"]
 
@@ -114,12 +114,7 @@ class LentUpload:
 
     def write(self, data: bytes) -> None:
         """Append data, as ``Upload.write`` does."""
-        try:
-            view = memoryview(data)
-            while view:
-                view = view[os.write(self._descriptor, view) :]
-        except OSError as error:
-            raise file_error(error, self._path) from error
+        write_all(self._descriptor, data, self._path)
 
     def finish(self) -> None:
         """Move the complete file to its path, as ``Upload.finish`` does."""

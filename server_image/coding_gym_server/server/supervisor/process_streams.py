@@ -14,10 +14,10 @@ from coding_gym_server.protocol.processes import Keep
 __all__ = ["BoundedOutput", "OutputReader", "StdinWriter"]
 
 _PIPE_BYTES = 1 << 16
-"""What a pipe holds at first."""
+"""Default capacity of a pipe."""
 
 _LARGE_PIPE_BYTES = 1 << 18
-"""What it holds after it has been full. The kernel limits the pages of all pipes of a user."""
+"""Capacity of a pipe that has been full. The kernel limits the total capacity of a user's pipes, so not all get it."""
 
 _LINE_ENDS = (b"\n", b"\r", b"\x04")
 _END_OF_INPUT = b"\x04"
