@@ -42,7 +42,7 @@ from coding_gym_server.server.supervisor.processes import Process, ProcessTable
 from coding_gym_server.server.supervisor.systems import SessionSystem
 from coding_gym_server.server.supervisor.watchdog import TimeLimits
 from coding_gym_server.server.supervisor.worker_handle import DEFAULT_MAX_OUTPUT_CHARS, Event, WorkerHandle
-from coding_gym_server.server.supervisor.zygote_handle import ForkError, ZygoteHandle
+from coding_gym_server.server.supervisor.zygote_handle import ForkError, ZygoteHandle, open_connection
 from coding_gym_server.server.threads import FileLease, in_thread
 from coding_gym_server.workspace.files import Files, Workspace
 from coding_gym_server.workspace.layout import PRIVATE
@@ -304,11 +304,7 @@ class Executor:
             ChannelClosedError: If the root died.
             TimeoutError: If the root does not respond.
         """
-        try:
-            ours, theirs = socket.socketpair()
-        except OSError as error:
-            message = f"the server cannot connect to a process: {error.strerror}; close sessions or processes"
-            raise ForkError(message) from error
+        ours, theirs = open_connection()
         with contextlib.closing(LentWorkspace(ours)) as workspace:
             with theirs:
                 response = await self.call_root(ForkFileOpener(self.slot), (theirs.fileno(),))

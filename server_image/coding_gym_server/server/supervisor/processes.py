@@ -98,8 +98,7 @@ class ProcessTable:
         except BaseException as error:
             process.close()
             if isinstance(error, OSError) and not isinstance(error, TimeoutError):
-                message = f"the server cannot connect to a process: {error.strerror}; close sessions or processes"
-                raise ForkError(message) from error
+                raise ForkError.of_connection(error) from error
             raise
         finally:
             self._starting -= 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import socket
 import weakref
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable
@@ -18,7 +17,7 @@ from coding_gym_server.ipc.messages import FromProcess
 from coding_gym_server.ipc.system_messages import CreateSystem, JoinSystem
 from coding_gym_server.ipc.zygote_messages import ForkRoot
 from coding_gym_server.server.supervisor.systems import SessionSystem, call_new_root
-from coding_gym_server.server.supervisor.zygote_handle import ForkError, ZygoteHandle
+from coding_gym_server.server.supervisor.zygote_handle import ForkError, ZygoteHandle, open_connection
 from coding_gym_server.workspace.layout import Layout
 from coding_gym_server.workspace.root_directory import RootDirectory
 from coding_gym_server.workspace.session_directory import (
@@ -154,11 +153,7 @@ class SharedSystem(SharedMounts):
     async def _found(self) -> list[int]:
         """Let a root make the system; return descriptors of the root directory of its files and of its namespaces."""
         received: list[int] = []
-        try:
-            ours, theirs = socket.socketpair()
-        except OSError as error:
-            message = f"the server cannot connect to a process: {error.strerror}; close sessions or processes"
-            raise ForkError(message) from error
+        ours, theirs = open_connection()
         root: AsyncChannel[FromProcess] = AsyncChannel(ours, on_descriptors=received.extend)
         try:
             with theirs:

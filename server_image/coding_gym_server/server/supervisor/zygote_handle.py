@@ -34,7 +34,7 @@ from coding_gym_server.server.supervisor.stderr_tail import StderrTail
 from coding_gym_server.worker.backends.registry import runs_in_worker
 from coding_gym_server.zygote.config import ZygoteConfig
 
-__all__ = ["ForkError", "ZygoteHandle"]
+__all__ = ["ForkError", "ZygoteHandle", "open_connection"]
 
 _log = logging.getLogger(__name__)
 
@@ -49,6 +49,23 @@ _INTERPRETER = ("LD_LIBRARY_PATH", "PYTHONHOME", "PYTHONPATH", "PYTHONUSERBASE")
 
 class ForkError(RuntimeError):
     """A process cannot be forked: the process limit or memory is exhausted, or the backend fails to load."""
+
+    @classmethod
+    def of_connection(cls, error: OSError) -> ForkError:
+        """Return the error of a process to which the server cannot open a connection."""
+        return cls(f"the server cannot connect to a process: {error.strerror}; close sessions or processes")
+
+
+def open_connection() -> tuple[socket.socket, socket.socket]:
+    """Return the server's and the process's end of a connection to a process that is about to be forked.
+
+    Raises:
+        ForkError: If the server's file descriptors are exhausted.
+    """
+    try:
+        return socket.socketpair()
+    except OSError as error:
+        raise ForkError.of_connection(error) from error
 
 
 class ZygoteHandle:
