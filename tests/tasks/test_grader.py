@@ -145,8 +145,8 @@ def test_verdicts_do_not_wait_for_submissions(grader: Grader) -> None:
     gate = threading.Event()
 
     def submissions() -> Iterator[tuple[Task, str]]:
-        for _ in range(grader.workers * 8):
-            yield DOUBLE, RIGHT
+        for number in range(grader.workers * 8):
+            yield DOUBLE, f"{RIGHT} # {number}"
         assert gate.wait(30)
 
     verdicts = grader.grade_many(submissions())
@@ -173,6 +173,78 @@ def test_submissions_that_raise_end_the_run(grader: Grader) -> None:
         list(grader.grade_many(submissions()))
     with pytest.raises(ConfigurationError, match="'double' to be a str, got NoneType"):
         list(grader.grade_many([(DOUBLE, None)]))  # type: ignore[list-item]
+
+
+def test_equal_submissions_are_graded_once(grader: Grader) -> None:
+    """A program that counts its runs is run once per task, and again in another call, or if asked to."""
+    other = dataclasses.replace(DOUBLE, id="other")
+    random = "    import os\n    if x == 1:\n        raise ValueError(os.urandom(8).hex())\n    return 2 * x"
+    verdicts = list(grader.grade_many([(DOUBLE, random), (other, random), (DOUBLE, random), (DOUBLE, RIGHT), (DOUBLE, random)]))
+    assert [verdict.is_repeat for verdict in verdicts] == [False, False, True, False, True]
+    assert [verdict.task_id for verdict in verdicts] == ["double", "other", "double", "double", "double"]
+    first, apart, again, right, last = (verdict.cases[0].message for verdict in verdicts)
+    assert first == again == last
+    assert len({first, apart, right}) == 3
+    assert dataclasses.replace(verdicts[2], is_repeat=False) == verdicts[0]
+    (later,) = grader.grade_many([(DOUBLE, random)])
+    assert not later.is_repeat
+    assert later.cases[0].message != first
+    regraded = list(grader.grade_many([(DOUBLE, random)] * 3, regrade=True))
+    assert len({verdict.cases[0].message for verdict in regraded}) == 3
+    assert not any(verdict.is_repeat for verdict in regraded)
+
+
+def test_limits_and_prefix_distinguish_submissions(grader: Grader) -> None:
+    prefix = "def double(x):\n    x = 0 * x\n"
+    tasks = [DOUBLE, PATIENT, dataclasses.replace(DOUBLE, prefix=prefix), DOUBLE]
+    verdicts = list(grader.grade_many([(task, RIGHT) for task in tasks]))
+    assert [verdict.is_repeat for verdict in verdicts] == [False, False, False, True]
+    assert [verdict.solved for verdict in verdicts] == [True, True, False, True]
+
+
+def test_repeats_leave_workers_to_others(grader: Grader) -> None:
+    """A slow submission and its repeats occupy one worker."""
+    slow = [(DOUBLE, SLOW)] * (8 * grader.workers)
+    verdicts = grader.grade_many(itertools.chain(slow, ((DOUBLE, f"{RIGHT} # {number}") for number in range(20))))
+    assert [verdict.is_repeat for verdict in verdicts] == [False, *[True] * (len(slow) - 1), *[False] * 20]
+
+
+def test_cached_verdicts_are_those_of_earlier_calls() -> None:
+    with Grader(provider="local", preload=(), workers=2, cache=2) as other:
+        codes = [RIGHT, WRONG, RIGHT, "    return x", RIGHT, WRONG]
+        assert [other.grade(DOUBLE, code).is_repeat for code in codes] == [False, False, True, False, True, False]
+        verdicts = list(other.grade_many([(DOUBLE, WRONG), (DOUBLE, "1"), (DOUBLE, "1")]))
+        assert [verdict.is_repeat for verdict in verdicts] == [True, False, True]
+        assert not other.grade(DOUBLE, RIGHT).is_repeat
+        with ThreadPoolExecutor(8) as threads:
+            counts = Counter(verdict.is_repeat for verdict in threads.map(other.grade, [DOUBLE] * 16, [SLOW] * 16))
+        assert counts == {False: 1, True: 15}
+        with pytest.raises(ConfigurationError, match="got NoneType"):
+            other.grade(DOUBLE, None)  # type: ignore[arg-type]
+
+
+def test_canceled_and_lost_verdicts_are_not_shared() -> None:
+    with Grader(provider="local", preload=(), workers=1, retries=0, cache=10) as other:
+        canceled = other.grade_many([(DOUBLE, RIGHT), (PATIENT, SLOW)])
+        assert next(canceled).solved
+        with ThreadPoolExecutor(1) as threads:
+            waiting = threads.submit(other.grade, PATIENT, SLOW)
+            canceled.close()
+            assert waiting.result().solved
+        threading.Timer(0.5, kill_sandbox, (members(other)[0],)).start()
+        lost = other.grade(PATIENT, FOREVER)
+        assert lost.is_infrastructure
+        assert not other.grade(PATIENT, SLOW.replace("0.5", "0")).is_repeat
+        limited = dataclasses.replace(PATIENT, limits=GradingLimits(cpu_timeout=0.2))
+        assert not other.grade(limited, FOREVER).is_repeat
+
+
+def test_limits_of_grader_replace_those_of_tasks() -> None:
+    with Grader(provider="local", preload=(), workers=2, limits=GradingLimits(cpu_timeout=0.2)) as hasty:
+        assert outcomes(hasty.grade_many([(PATIENT, FOREVER), (PATIENT, RIGHT)])) == {"timeout": 1, "passed": 1}
+    assert PATIENT.limits.cpu_timeout == 90
+    with pytest.raises(ConfigurationError, match="Expected limits to be a GradingLimits or None, got 3"):
+        Grader(provider="local", limits=3)  # type: ignore[arg-type]
 
 
 def test_grader_is_thread_safe(grader: Grader) -> None:
@@ -219,7 +291,7 @@ def test_inputs_larger_than_frame_are_split(grader: Grader) -> None:
 
 def test_dead_sandbox_is_replaced() -> None:
     with Grader(provider="local", preload=(), workers=3) as grader:
-        verdicts = grader.grade_many([(DOUBLE, SLOW)] * 6)
+        verdicts = grader.grade_many([(DOUBLE, SLOW)] * 6, regrade=True)
         seen = [next(verdicts)]
         kill_sandbox(members(grader)[0])
         seen += verdicts
@@ -243,7 +315,7 @@ def test_grader_shares_given_pool() -> None:
     with SandboxPool(1, provider="local", preload=(), sessions=3, max_episodes=10) as pool:
         with Grader(pool=pool, workers=64) as grader:
             assert grader.workers == 3
-            assert outcomes(grader.grade_many([(DOUBLE, RIGHT)] * 12)) == {"passed": 12}
+            assert outcomes(grader.grade_many([(DOUBLE, RIGHT)] * 12, regrade=True)) == {"passed": 12}
             assert pool.stats.episodes == 12
         assert pool.stats.busy == 0
         assert pool.stats.recycled >= 1
@@ -258,7 +330,7 @@ def test_grader_shares_given_pool() -> None:
 
 
 def test_invalid_settings_are_refused() -> None:
-    for wrong in ({"workers": 0}, {"retries": -1}, {"workers": 1.5}):
+    for wrong in ({"workers": 0}, {"retries": -1}, {"workers": 1.5}, {"cache": -1}):
         with pytest.raises(ConfigurationError, match=next(iter(wrong))):
             Grader(provider="local", **wrong)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match=r"'mem'.*workers"):

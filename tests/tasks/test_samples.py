@@ -106,6 +106,7 @@ def test_results_extend_human_eval_format(tmp_path: Path, humaneval: TaskSuite) 
         "cpu_seconds": 0.0,
         "mode": "isolated",
         "is_weak": False,
+        "is_repeat": False,
         "tests": [{"name": "0", "outcome": "passed", "message": ""}],
     }
 

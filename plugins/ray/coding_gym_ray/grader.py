@@ -7,7 +7,7 @@ from typing import Any, Unpack
 
 from coding_gym.plugins import check_count
 from coding_gym.sandbox.config import SandboxConfig, SandboxKwargs
-from coding_gym.tasks import Grader
+from coding_gym.tasks import Grader, GradingLimits
 from coding_gym_ray.pool import RayPool, own_pool
 
 __all__ = ["RayGrader"]
@@ -25,6 +25,8 @@ class RayGrader(Grader):
         config: Configuration of the sandboxes, a ``SandboxConfig`` or a mapping of its fields.
         workers: Number of submissions graded in parallel; one for each place, at most 256, if None.
         retries: Maximum number of retries of a submission after an infrastructure error.
+        limits: See ``Grader``.
+        cache: See ``Grader``.
         sandbox_options: Fields of ``SandboxConfig``, instead of ``config``.
 
     Raises:
@@ -40,6 +42,8 @@ class RayGrader(Grader):
         config: SandboxConfig | Mapping[str, Any] | None = None,
         workers: int | None = None,
         retries: int = 2,
+        limits: GradingLimits | None = None,
+        cache: int = 0,
         **sandbox_options: Unpack[SandboxKwargs],
     ) -> None:
         if workers is not None:
@@ -48,7 +52,8 @@ class RayGrader(Grader):
         try:
             chosen = pool or own
             assert chosen is not None
-            super().__init__(pool=chosen, workers=workers or min(chosen.capacity, _MAX_WORKERS), retries=retries)
+            workers = workers or min(chosen.capacity, _MAX_WORKERS)
+            super().__init__(pool=chosen, workers=workers, retries=retries, limits=limits, cache=cache)
         except BaseException:
             if own is not None:
                 own.close()

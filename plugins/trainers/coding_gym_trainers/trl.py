@@ -77,12 +77,9 @@ class TaskReward:
             if name not in self.suite.ids:
                 message = f"Expected the column task_id to have ids of the suite {self.suite.name!r}, got {name!r}"
                 raise ConfigurationError(message)
-        answers = [(name, extract_code(text_of(completion))) for name, completion in zip(task_id, completions, strict=True)]
-        # A policy that has learned writes the same code often.
-        different = list(dict.fromkeys(answers))
-        verdicts = self._grader.grade_many([(self.suite[name], code) for name, code in different])
-        scores = {answer: verdict.score for answer, verdict in zip(different, verdicts, strict=True)}
-        return [scores[answer] for answer in answers]
+        codes = (extract_code(text_of(completion)) for completion in completions)
+        submissions = [(self.suite[name], code) for name, code in zip(task_id, codes, strict=True)]
+        return [verdict.score for verdict in self._grader.grade_many(submissions)]
 
     def close(self) -> None:
         """Close the grader, if it is a dedicated one. Idempotent."""

@@ -83,12 +83,18 @@ def test_reward_equals_task_score(grader):
 
 
 def test_equal_code_of_a_batch_is_graded_once(grader, monkeypatch):
-    graded = []
+    repeats = []
     grade_many = grader.grade_many
-    monkeypatch.setattr(grader, "grade_many", lambda answers: (graded.extend(answers), grade_many(answers))[1])
+
+    def watch(answers):
+        for verdict in grade_many(answers):
+            repeats.append(verdict.is_repeat)
+            yield verdict
+
+    monkeypatch.setattr(grader, "grade_many", watch)
     texts = [RIGHT, CLOSE, f"```python\n{RIGHT}```", CLOSE, RIGHT]
     assert TaskReward(SUITE, grader=grader)(texts, texts, task_id=list("aaaab")) == [1.0, 0.5, 1.0, 0.5, 1.0]
-    assert [(task.id, code) for task, code in graded] == [("a", RIGHT), ("a", CLOSE), ("b", RIGHT)]
+    assert repeats == [False, False, True, True, False]
 
 
 def test_infrastructure_failure_gives_no_reward():
