@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 
 from coding_gym import plugins
 from coding_gym.cli import datasets as commands
+from coding_gym.cli.audit import audit
 from coding_gym.cli.common import PoolOption, Provider, errors_in_red, parse_size_option
 from coding_gym.cli.completion import completion
 from coding_gym.cli.logs import age, logs, owner_state
@@ -52,7 +53,7 @@ class _Commands(TyperGroup):
 
 app = typer.Typer(cls=_Commands, no_args_is_help=True, pretty_exceptions_show_locals=False)
 app.command(context_settings=ARGUMENTS_AFTER_FILE)(run)
-for _command in (shell, serve, logs, completion, commands.collect, commands.replay, commands.export):
+for _command in (shell, serve, audit, logs, completion, commands.collect, commands.replay, commands.export):
     app.command()(_command)
 app.add_typer(suites, name="suites")
 for _name, _added in plugins.load_all("commands").items():
