@@ -29,6 +29,7 @@ __all__ = [
     "folded",
     "foreign_document",
     "mark",
+    "page",
     "picture",
     "png",
     "preformatted",
@@ -38,6 +39,19 @@ __all__ = [
 MAX_ROWS = 20
 """Maximum number of rows of a table."""
 
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<title>{title}</title>
+<style>:root {{ color-scheme: light dark }} body {{ font: 15px/1.5 sans-serif; margin: 2em auto; max-width: 70em }}</style>
+</head>
+<body>
+{body}
+</body>
+</html>
+"""
 _MAX_CHARS = 4000
 _MAX_CELL_CHARS = 200
 _MAX_DOCUMENT_CHARS = 500_000
@@ -70,6 +84,11 @@ def element(name: str, *children: object, **attributes: str) -> Html:
 def document(*children: object) -> Html:
     """Return the elements of a representation, one below the other."""
     return element("div", *children, style="max-width: 100%; overflow-x: auto; text-align: left")
+
+
+def page(title: str, *children: object) -> str:
+    """Return a whole page."""
+    return _PAGE.format(title=html.escape(title), body="".join(map(_escape, children)))
 
 
 def caption(*children: object) -> Html:

@@ -7,27 +7,13 @@ import platform
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from html import escape
 from typing import Any
 
-from coding_gym._html import caption, document, element, folded, mark, preformatted, table
+from coding_gym._html import Html, caption, document, element, folded, mark, page, preformatted, table
 from coding_gym._version import __version__
 
 __all__ = ["AuditReport", "Check", "Finding", "wilson_interval"]
 
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width">
-<title>{title}</title>
-<style>:root {{ color-scheme: light dark }} body {{ font: 15px/1.5 sans-serif; margin: 2em auto; max-width: 70em }}</style>
-</head>
-<body>
-{body}
-</body>
-</html>
-"""
 _MAX_CODE_CHARS = 2000
 _MAX_SHOWN = 100
 """Maximum number of findings of a check on a page."""
@@ -149,7 +135,7 @@ class AuditReport:
 
     def to_page(self) -> str:
         """Return a page of HTML."""
-        return _PAGE.format(title=f"Audit of {escape(self.suite)}", body=self._repr_html_())
+        return page(f"Audit of {self.suite}", Html(self._repr_html_()))
 
     def _repr_html_(self) -> str:
         rows = [

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["audit"]
 
 _SHOWN = 5
-"""Number of findings of a check that are printed."""
+"""Number of findings of a check whose code is printed."""
+_SHOWN_CHARS = 200
 _SHOWN_CODE_LINES = 12
 _SHOWN_NOTES = 10
 """Number of findings that are no failures that are printed."""
@@ -95,11 +96,15 @@ def _show(report: AuditReport) -> None:
 
 
 def _show_findings(check: Check) -> None:
-    """Print each kind of finding, and the code of the smallest one."""
+    """Print each kind of finding, and the smallest code of some."""
+    examples = {
+        name: min((finding for finding in check.findings if finding.name == name), key=lambda finding: len(finding.code))
+        for name in check.holes
+    }
     for name, count in check.holes.items():
-        example = min((finding for finding in check.findings if finding.name == name), key=lambda finding: len(finding.code))
-        typer.echo(f"         {name}: {count}, such as {example.task_id}: {' '.join(example.why.split())[:200]}")
-    for finding in sorted(check.findings, key=lambda finding: len(finding.code))[:_SHOWN]:
+        why = " ".join(examples[name].why.split())[:_SHOWN_CHARS]
+        typer.echo(f"         {name}: {count}, such as {examples[name].task_id}{f': {why}' if why else ''}")
+    for finding in sorted(examples.values(), key=lambda finding: len(finding.code))[:_SHOWN]:
         lines = finding.code.strip().splitlines()
         more = [f"... and {len(lines) - _SHOWN_CODE_LINES} more lines"] if len(lines) > _SHOWN_CODE_LINES else []
         typer.echo(f"         {finding.task_id}, {finding.name}:")

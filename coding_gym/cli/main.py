@@ -19,6 +19,7 @@ from coding_gym.cli import datasets as commands
 from coding_gym.cli.audit import audit
 from coding_gym.cli.common import PoolOption, Provider, errors_in_red, parse_size_option
 from coding_gym.cli.completion import completion
+from coding_gym.cli.evaluate import evaluate
 from coding_gym.cli.logs import age, logs, owner_state
 from coding_gym.cli.run import ARGUMENTS_AFTER_FILE, run
 from coding_gym.cli.serve import serve
@@ -53,7 +54,7 @@ class _Commands(TyperGroup):
 
 app = typer.Typer(cls=_Commands, no_args_is_help=True, pretty_exceptions_show_locals=False)
 app.command(context_settings=ARGUMENTS_AFTER_FILE)(run)
-for _command in (shell, serve, audit, logs, completion, commands.collect, commands.replay, commands.export):
+for _command in (shell, serve, audit, evaluate, logs, completion, commands.collect, commands.replay, commands.export):
     app.command()(_command)
 app.add_typer(suites, name="suites")
 for _name, _added in plugins.load_all("commands").items():

@@ -18,7 +18,7 @@ from coding_gym.wrappers.actions import extract_code
 if TYPE_CHECKING:
     import requests
 
-__all__ = ["ChatPolicy"]
+__all__ = ["HOSTED_URL", "ChatPolicy"]
 
 _RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 _INITIAL_PAUSE = 0.5
@@ -28,7 +28,8 @@ _SEED_RANGE = 2**31
 _OK = 200
 _NO_SERVER = (ConnectionRefusedError, socket.gaierror)
 _UNAUTHORIZED = (401, 403)
-_HOSTED_URL = "https://api.openai.com/v1"
+HOSTED_URL = "https://api.openai.com/v1"
+"""Base URL of OpenAI's endpoint."""
 
 
 class ChatPolicy(Policy):
@@ -60,7 +61,7 @@ class ChatPolicy(Policy):
         self,
         model: str,
         *,
-        base_url: str = _HOSTED_URL,
+        base_url: str = HOSTED_URL,
         api_key_env: str = "OPENAI_API_KEY",
         system: str = SYSTEM_PROMPT,
         parameters: Mapping[str, Any] | None = None,
@@ -74,7 +75,7 @@ class ChatPolicy(Policy):
         if not base_url.startswith(("http://", "https://")):
             message = f"Expected base_url= such as http://127.0.0.1:8000/v1, got {base_url!r}"
             raise ConfigurationError(message)
-        if base_url == _HOSTED_URL and not os.environ.get(api_key_env):
+        if base_url == HOSTED_URL and not os.environ.get(api_key_env):
             message = (
                 f"{base_url} requires an API key: set the environment variable {api_key_env}, or pass base_url= of another "
                 "endpoint, such as http://127.0.0.1:8000/v1"
