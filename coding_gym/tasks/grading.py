@@ -160,6 +160,9 @@ class GradingConnection:
         finally:
             with self._lock:
                 self._run = None
+            if run.is_cancelled:
+                # Which may have aborted the session before it was used.
+                self._drop_session()
 
     def abort(self, run: CancellationToken | None = None) -> None:
         """Cancel the grading in progress if it belongs to ``run``, or any if ``run`` is None. Thread-safe."""

@@ -29,6 +29,7 @@ from coding_gym.tasks import (
     VerdictOutcome,
     WindowCount,
 )
+from coding_gym.tasks.grading import CancellationToken, GradingConnection
 from tests.support.sandbox_faults import kill_sandbox
 from tests.support.timing import eventually, promptly
 
@@ -47,6 +48,18 @@ RIGHT, WRONG, SLOW, FOREVER = (
     "    while True: pass",
 )
 PATIENT = dataclasses.replace(DOUBLE, limits=GradingLimits(cpu_timeout=90, wall_timeout=90))
+
+
+class CanceledAtOnce(CancellationToken):
+    """Cancels the grading that asks whether it is canceled."""
+
+    def __init__(self, connection: GradingConnection) -> None:
+        self._connection = connection
+
+    @property
+    def is_cancelled(self) -> bool:
+        self._connection.abort(self)
+        return True
 
 
 def members(grader: Grader) -> list[Sandbox]:
@@ -231,6 +244,10 @@ def test_canceled_and_lost_verdicts_are_not_shared() -> None:
             waiting = threads.submit(other.grade, PATIENT, SLOW)
             canceled.close()
             assert waiting.result().solved
+        [connection] = other._connections
+        # It is canceled, and its session aborted, once it has begun, and before it uses the session.
+        assert connection.grade(DOUBLE, RIGHT, CanceledAtOnce(connection)).is_infrastructure
+        assert other.grade(DOUBLE, f"{RIGHT} # afterwards").solved
         threading.Timer(0.5, kill_sandbox, (members(other)[0],)).start()
         lost = other.grade(PATIENT, FOREVER)
         assert lost.is_infrastructure
