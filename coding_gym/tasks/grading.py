@@ -237,9 +237,13 @@ class GradingConnection:
 
     def _check(self, session: Session, task: Task) -> TaskCheck:
         """Return which mode a task permits, found out by grading its reference if that is not known."""
-        assert task.reference_submission is not None
-        reference = _submission(task, task.reference_submission, GradingMode.ISOLATED)
-        return check_of(task, self._slot.config, lambda: _check_in_parts(session, reference, task))
+        reference = task.reference_submission
+        assert reference is not None
+
+        def check() -> TaskCheck:
+            return _check_in_parts(session, _submission(task, reference, GradingMode.ISOLATED), task)
+
+        return check_of(task, self._slot.config, check)
 
     def _connect(self) -> Session:
         if self._session is not None and self._slot.begin_episode():

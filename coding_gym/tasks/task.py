@@ -136,7 +136,7 @@ class Task:
             return f"{self.text_variable} = {code!r}\n"
         return complete(code, prefix=self.prefix, entry_point=self.entry_point)
 
-    @property
+    @functools.cached_property
     def reference_submission(self) -> str | None:
         """The program of the reference solution, None if there is none."""
         return None if self.reference is None else self.submission(self.reference)
