@@ -87,16 +87,19 @@ def _result_of(notification: Notification) -> int | None:
 
 
 def _targets(sender: int, target: int) -> Iterable[int]:
-    """Return the processes that an argument of kill(2) stands for."""
+    """Return the processes that an argument of kill(2) stands for, parents before their children.
+
+    The kernel sends to all of a group before any of them goes on: none of them waits for a child that the signal ended.
+    """
     if target > 0:
         # Which may be given by the id of a thread.
         return [procfs.process_of(target)]
-    members = procfs.descendants(os.getpid())
+    members = sorted(procfs.descendants(os.getpid()), key=lambda pid: len(procfs.ancestors(pid)))
     if target == -1:
-        return members - {sender}
+        return [pid for pid in members if pid != sender]
     with contextlib.suppress(ProcessLookupError):
         group = os.getpgid(sender) if target == 0 else -target
-        return {pid for pid in members if procfs.group_of(pid) == group}
+        return [pid for pid in members if procfs.group_of(pid) == group]
     return ()
 
 
