@@ -16,6 +16,9 @@ group                       name                   object
 ``coding_gym.suites``       of the suite           function of the text after ``NAME:`` and of options, that returns a
                                                    ``TaskSuite`` or tasks, for ``load_suite``
 ``coding_gym.reward_terms`` of the term            subclass of ``RewardTerm``, or function of a ``Step``, for ``RewardSum``
+``coding_gym.verifiers``    of the form            function of the text after ``NAME:``, that returns a function of a
+                                                   ``Task`` and a submission that returns a reward, for
+                                                   ``coding-gym audit --verifier``
 ``coding_gym.observers``    any                    function without arguments, called if ``CODING_GYM_WATCH`` is set
 ==========================  =====================  =====================================================================
 """
@@ -29,6 +32,7 @@ from typing import Any
 
 from coding_gym._html import Html, caption, clip, colored, document, element, png
 from coding_gym._listening import listen
+from coding_gym._named import import_named
 from coding_gym._optional import import_extra
 from coding_gym._text import printable, without_surrogates
 from coding_gym._validation import check_count, hint, parameter_names
@@ -44,6 +48,7 @@ __all__ = [
     "element",
     "hint",
     "import_extra",
+    "import_named",
     "listen",
     "load",
     "load_all",

@@ -1,4 +1,4 @@
-"""What judges submissions: this package's grader, a Python function, or a reward function of TRL."""
+"""What judges submissions: this package's grader, or a function, to which plug-ins turn the verifiers of trainers."""
 
 from __future__ import annotations
 
@@ -86,11 +86,9 @@ class FunctionVerifier(Verifier):
     matter to others. It is a hole, too, if a submission ends the process: that of a trainer would end.
 
     Args:
-        module: Name of its module.
-        function: Its name.
-        form: ``python`` if it is called with the task and the code, and returns a number, or whether the code passes; ``trl``
-            if it is called as TRL calls reward functions, with ``prompts``, ``completions`` (a Python block each), and the
-            columns ``task_id``, ``entry_point``, ``tests`` (the text of the tests) and ``reference``.
+        function: ``MODULE:NAME`` of a function of a task and a submission that returns a number, or whether the submission
+            passes; or what another form makes such a function of.
+        form: ``python``, or one that a plug-in adds, such as ``trl`` and ``verifiers``.
         solved_from: Reward of a solution, and what exceeds it.
         timeout: Seconds after which a call is ended.
 
@@ -98,15 +96,12 @@ class FunctionVerifier(Verifier):
         ConfigurationError: If it cannot be imported.
     """
 
-    def __init__(
-        self, module: str, function: str, *, form: str = "python", solved_from: float = 1.0, timeout: float = 10.0
-    ) -> None:
-        self.name = f"{form}:{module}:{function}"
+    def __init__(self, function: str, *, form: str = "python", solved_from: float = 1.0, timeout: float = 10.0) -> None:
+        self.name = f"{form}:{function}"
         self._solved_from = solved_from
-        find_function(module, function)
+        find_function(form, function)
         start = f"from {main.__module__} import main; main()"
-        self._command = [sys.executable, "-c", start, form, module, function, str(timeout)]
-
+        self._command = [sys.executable, "-c", start, form, function, str(timeout)]
         self._idle: queue.SimpleQueue[subprocess.Popen[str]] = queue.SimpleQueue()
         self._count = 0
 
@@ -142,7 +137,7 @@ class FunctionVerifier(Verifier):
 
 
 def load_verifier(spec: str, *, solved_from: float = 1.0, timeout: float = 10.0) -> FunctionVerifier:
-    """Return the verifier ``python:MODULE:FUNCTION`` or ``trl:MODULE:FUNCTION``.
+    """Return the verifier ``FORM:FUNCTION``, such as ``python:MODULE:NAME`` or ``trl:MODULE:NAME``.
 
     Args:
         spec: The text.
@@ -150,11 +145,10 @@ def load_verifier(spec: str, *, solved_from: float = 1.0, timeout: float = 10.0)
         timeout: See ``FunctionVerifier``.
 
     Raises:
-        ConfigurationError: If the text has another form, or the function cannot be imported.
+        ConfigurationError: If there is no such form, or the function cannot be imported.
     """
-    form, _, target = spec.partition(":")
-    module, _, function = target.partition(":")
-    if form not in ("python", "trl") or not module or not function:
-        message = f"Expected a verifier python:MODULE:FUNCTION or trl:MODULE:FUNCTION, got {spec!r}"
+    form, _, function = spec.partition(":")
+    if not function:
+        message = f"Expected a verifier python:MODULE:NAME, or FORM:NAME of a plug-in, got {spec!r}"
         raise ConfigurationError(message)
-    return FunctionVerifier(module, function, form=form, solved_from=solved_from, timeout=timeout)
+    return FunctionVerifier(function, form=form, solved_from=solved_from, timeout=timeout)

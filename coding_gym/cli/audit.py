@@ -29,7 +29,9 @@ def audit(
     suite: Annotated[str, typer.Argument(metavar="SUITE", help="What load_suite accepts: humaneval, a .jsonl file ...")],
     verifier: Annotated[
         str | None,
-        typer.Option(metavar="FORM:MODULE:NAME", help="python:MODULE:NAME or trl:MODULE:NAME; the grader if left out."),
+        typer.Option(
+            metavar="FORM:NAME", help="python:MODULE:NAME, trl:MODULE:NAME or verifiers:TASKSET; the grader if left out."
+        ),
     ] = None,
     solved_from: Annotated[float, typer.Option(help="Reward of a solution, of a verifier that is a function.")] = 1.0,
     timeout: Annotated[float, typer.Option(help="Seconds after which a call of such a function is ended.")] = 10.0,

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 import signal
-import sys
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
@@ -15,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from coding_gym import plugins
+from coding_gym._named import import_named
 from coding_gym.cli.common import PoolOption, errors_in_red, parse_options, parse_values
 
 if TYPE_CHECKING:
@@ -155,6 +154,7 @@ def _policy(text: str, base_url: str | None, parameters: dict[str, Any]) -> Any:
 
     Raises:
         typer.BadParameter: If the value is invalid, or ``--base-url`` or ``--parameter`` is not valid with it.
+        ConfigurationError: If a policy cannot be imported.
     """
     kind, _, rest = text.partition(":")
     if kind == "chat" and rest:
@@ -167,7 +167,7 @@ def _policy(text: str, base_url: str | None, parameters: dict[str, Any]) -> Any:
     if text.endswith((".json", ".py")):
         return _script(Path(text))
     if rest:
-        return _function(kind, rest)
+        return import_named(text, "a policy")
     message = f"expected --policy to be random, a .py or .json file, module:function or chat:MODEL, got {text!r}"
     raise typer.BadParameter(message)
 
@@ -192,16 +192,6 @@ def _script(path: Path) -> list[Any]:
         message = f"expected {path} to hold a JSON list of actions, got {type(actions).__name__}"
         raise typer.BadParameter(message)
     return actions
-
-
-def _function(module: str, name: str) -> Any:
-    # Make modules in the current directory importable, as ``python -m`` does.
-    sys.path.insert(0, "")
-    try:
-        return getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        message = f"there is no policy {module}:{name}: {error}"
-        raise typer.BadParameter(message) from None
 
 
 @contextlib.contextmanager

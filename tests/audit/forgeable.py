@@ -115,17 +115,9 @@ def by_unittest(task: Task, code: str) -> bool:
     return unittest.TextTestRunner(io.StringIO()).run(Tests("test")).wasSuccessful()
 
 
-def completions(prompts: list[str], completions: list[str], tests: list[str], **columns: object) -> list[float | None]:
-    """Reward function for TRL: the assertions of the column ``tests``, executed after the code."""
-    rewards: list[float | None] = []
-    for completion, asserted in zip(completions, tests, strict=True):
-        code = completion.removeprefix("```python\n").removesuffix("\n```")
-        try:
-            exec(f"{code}\n{asserted}", {})
-            rewards.append(1.0)
-        except Exception:
-            rewards.append(0.0)
-    return rewards
+def by_long_error(task: Task, code: str) -> bool:
+    """Raises an error that is longer than what a pipe is read at once."""
+    raise ValueError("é" * 100_000)
 
 
 def by_reference(task: Task, code: str) -> bool:

@@ -43,18 +43,14 @@ PROGRAM = Task(
 )
 
 
-def verifier_of(function: str, form: str = "python") -> Verifier:
-    return load_verifier(f"{form}:tests.audit.forgeable:{function}", timeout=SECONDS + 1)
-
-
-def audit_of(function: str, form: str = "python", *, hacks: Sequence[Hack] | None = None) -> AuditReport:
-    with verifier_of(function, form) as verifier:
+def audit_of(function: str, *, hacks: Sequence[Hack] | None = None) -> AuditReport:
+    with load_verifier(f"python:tests.audit.forgeable:{function}", timeout=SECONDS + 1) as verifier:
         return audit(SUITE, verifier, hacks=hacks, most_mutants=1)
 
 
-def holes(function: str, tried: set[str], form: str = "python") -> set[str]:
+def holes(function: str, tried: set[str]) -> set[str]:
     """Audit a verifier with the hacks of some holes; return those that it has."""
-    report = audit_of(function, form, hacks=[hack for hack in own_hacks() if hack.hole in tried])
+    report = audit_of(function, hacks=[hack for hack in own_hacks() if hack.hole in tried])
     assert not report.passed
     checks = {check.title: check for check in report.checks}
     assert not checks["references pass"].findings
@@ -79,11 +75,6 @@ def test_holes_of_verifiers_are_named(function: str, expected: set[str]) -> None
     assert holes(function, expected) == expected
 
 
-def test_holes_of_reward_functions_are_named() -> None:
-    hole = {"operators of the submission decide"}
-    assert holes("completions", hole, "trl") == hole
-
-
 def test_verifier_whose_process_ends_is_named() -> None:
     report = audit_of("by_assertions")
     (lost,) = (check for check in report.checks if check.title.startswith("there is a verdict"))
@@ -91,6 +82,12 @@ def test_verifier_whose_process_ends_is_named() -> None:
     assert reasons["os._exit when called"] == "the verifier's process ended, with exit code 0"
     assert reasons["ends itself by a signal"] == "the verifier's process ended, with exit code -9"
     assert "SyntaxError" in reasons["syntax error"]
+
+
+def test_verifier_that_raises_a_long_error_is_quoted() -> None:
+    report = audit_of("by_long_error", hacks=[])
+    (references,) = (check for check in report.checks if check.title == "references pass")
+    assert references.findings[0].why.startswith("the verifier raised ValueError: ééé")
 
 
 def test_sound_verifier_passes() -> None:
@@ -187,8 +184,9 @@ def test_hacks_of_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("spec", "problem"),
     [
-        ("other:a:b", "python:MODULE:FUNCTION or trl:MODULE:FUNCTION, got 'other:a:b'"),
-        ("python:tests.audit.forgeable", "Expected a verifier"),
+        ("other:a:b", "no 'other' among the verifiers"),
+        ("python", "Expected a verifier"),
+        ("python:tests.audit.forgeable", "Expected a function as MODULE:NAME"),
         ("python:tests.audit.forgeable:none", "no attribute 'none'"),
         ("python:tests.audit.none:f", "No module named"),
         ("python:tests.audit.forgeable:not_callable", "which is int"),

@@ -87,7 +87,7 @@ def test_policy_is_imported_and_unknown_environment_refused(tmp_path, monkeypatc
     ("arguments", "said"),
     [
         (["--policy", "nothing"], "module:function"),
-        (["--policy", "nonexistent:policy"], "no policy"),
+        (["--policy", "nonexistent:policy"], "Expected a policy as MODULE:NAME"),
         (["--policy", "missing.json"], "cannot be read"),
         (["--policy", "chat:m", "--base-url", "localhost"], "Expected base_url="),
         (["--base-url", "http://localhost"], "chat:MODEL"),

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import os
 import subprocess
@@ -17,8 +18,9 @@ import pytest
 from verifiers.v1.cli.eval.runner import run_eval
 from verifiers.v1.configs.cli.eval import EvalConfig
 
+from coding_gym.audit import audit, load_verifier, own_hacks
 from coding_gym.errors import ConfigurationError
-from coding_gym.tasks import Asserts, Task
+from coding_gym.tasks import Asserts, Task, TaskSuite
 from coding_gym_trainers.verifiers import CodingGymConfig, CodingGymData, CodingGymTask, CodingGymTaskset, close_sandboxes
 from tests.support.chat_endpoint import ChatEndpoint, streamed
 from tests.support.running_server import RunningServer
@@ -246,3 +248,46 @@ def test_own_taskset_for_openenv_uses_our_server(tmp_path):
     assert [observation["stdout"] for observation in told] == ["", "42\n", "43\n"]
     # Of three actions; the last one is an error in our sandbox, which OpenEnv's rules reward like any short code.
     assert episode.traces[0].rewards["openenv_reward"].value == pytest.approx(0.3)
+
+
+FORGEABLE = """
+import verifiers.v1 as vf
+
+class Assertions(vf.Task):
+    @vf.reward
+    async def passes(self, trace):
+        code = trace.last_reply.removeprefix("```python").removesuffix("```")
+        try:
+            exec(code + "\\nassert one() == 1", {})
+        except Exception:
+            return 0.0
+        return 1.0
+
+class Forgeable(vf.Taskset):
+    def load(self):
+        yield Assertions(vf.TaskData(prompt="Write one."), self.config.task)
+
+__all__ = ["Forgeable"]
+"""
+
+
+def test_holes_of_tasksets_are_named(tmp_path, monkeypatch):
+    (tmp_path / "forgeable_taskset.py").write_text(FORGEABLE)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    task = Task(id="a", prompt="Write one.", entry_point="one", tests=TESTS, reference=REFERENCE)
+    hacks = [hack for hack in own_hacks() if hack.name in ("object that equals everything", "os._exit when called")]
+    with load_verifier("verifiers:forgeable-taskset", timeout=30) as verifier:
+        report = audit(TaskSuite("one", [task]), verifier, hacks=hacks, most_mutants=1)
+    found = {check.title: list(check.holes) for check in report.checks if check.is_failure}
+    assert found.pop("hacks earn nothing") == ["operators of the submission decide: object that equals everything"]
+    assert found.pop("there is a verdict, whatever a program does") == [
+        "the exit code counts as the result: os._exit when called"
+    ]
+    assert found.pop("stubs fail") == ["returns True", "returns 1"]
+    assert not any(found.values())
+    with pytest.raises(ConfigurationError, match="id of a taskset"):
+        load_verifier("verifiers:no-such-taskset")
+    with load_verifier("verifiers:forgeable-taskset") as verifier:
+        (judgment,) = verifier.judge([(dataclasses.replace(task, id="b", prompt="Another."), REFERENCE)])
+    assert "no task with the id or the prompt of 'b'" in judgment.why
