@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -76,21 +77,20 @@ def evaluate(
     if not suites:
         message = "Expected the names of suites, such as humaneval, got none"
         raise ConfigurationError(message)
-    scores = [
-        _evaluate(
-            suite,
-            Path(path) / _directory_of(suite),
-            _Sampling(
-                model=model, base_url=base_url, turns=turns, parameters=dict(parameters or {}), options=dict(env_options or {})
-            ),
-            samples=samples,
-            ks=ks,
-            prices=prices,
-            sessions=sessions,
-            progress=progress,
-        )
-        for suite in suites
-    ]
+    score = functools.partial(
+        _evaluate,
+        model=model,
+        base_url=base_url,
+        samples=samples,
+        ks=ks,
+        turns=turns,
+        parameters=dict(parameters or {}),
+        env_options=dict(env_options or {}),
+        prices=prices,
+        sessions=sessions,
+        progress=progress,
+    )
+    scores = [score(suite, Path(path) / _directory_of(suite)) for suite in suites]
     return Evaluation(
         model=model,
         parameters=dict(parameters or {}),
@@ -101,39 +101,34 @@ def evaluate(
     )
 
 
-class _Sampling(msgspec.Struct, kw_only=True):
-    """How a model is sampled."""
-
-    model: str
-    base_url: str
-    turns: int | None
-    parameters: dict[str, Any]
-    options: dict[str, Any]
-
-
 def _evaluate(
     name: str,
     path: Path,
-    sampling: _Sampling,
     *,
+    model: str,
+    base_url: str,
     samples: int,
     ks: Sequence[int],
+    turns: int | None,
+    parameters: dict[str, Any],
+    env_options: dict[str, Any],
     prices: Prices | None,
     sessions: int,
     progress: bool | None,
 ) -> SuiteScore:
+    """Evaluate the model with one suite, see ``evaluate``."""
     suite = load_suite(name)
     is_repository = any(isinstance(task.tests, RepositoryTests) for task in suite)
-    turns = sampling.turns or (_REPOSITORY_TURNS if is_repository else 1)
+    turns = turns or (_REPOSITORY_TURNS if is_repository else 1)
     system = _SYSTEM_SHELL if is_repository else _SYSTEM if turns == 1 else _SYSTEM_TURNS
     policy = ChatPolicy(
-        sampling.model,
-        base_url=sampling.base_url,
+        model,
+        base_url=base_url,
         system=system,
-        parameters=sampling.parameters,
+        parameters=parameters,
         to_action=extract_commands if is_repository else extract_code,
     )
-    options = {"suite": name, "max_turns": turns, "screen": None, **sampling.options}
+    options = {"suite": name, "max_turns": turns, "screen": None, **env_options}
     if is_repository:
         options.setdefault("backend", "bash")
     before, began = _read_seconds(path), time.monotonic()

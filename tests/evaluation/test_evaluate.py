@@ -13,7 +13,7 @@ from coding_gym.cli import main as cli
 from coding_gym.datasets import load
 from coding_gym.errors import ConfigurationError, DatasetError
 from coding_gym.evaluation import Prices, evaluate, score_of
-from coding_gym.tasks import load_suite
+from coding_gym.tasks import RepositoryCommand, RepositoryTests, Task, TaskSuite, load_suite
 from tests.support.chat_endpoint import ChatEndpoint, completion
 
 OPTIONS = {"provider": "local", "preload": ()}
@@ -93,6 +93,33 @@ def test_turns_show_what_failed(suite: Path, tmp_path: Path) -> None:
         assert evaluate("tiny", [str(path)], tmp_path / "once", **settings).scores[0].solved == 0
         assert evaluate("tiny", [str(path)], tmp_path / "twice", turns=2, **settings).scores[0].solved == 1
         assert len(endpoint.requests) == 3
+
+
+@pytest.mark.docker
+def test_repositories_are_repaired_with_commands(tmp_path: Path) -> None:
+    """A model writes shell commands, sees what they print, and submits what it has changed."""
+    (tmp_path / "image").mkdir()
+    (tmp_path / "image" / "Dockerfile").write_text(
+        "FROM debian:trixie-slim\nRUN mkdir /code && echo wrong > /code/word\nWORKDIR /code\n"
+    )
+    command = RepositoryCommand(
+        command="grep -x right word", names=("word",), must_pass=("word",), timeout=30, results="exit code"
+    )
+    tests = RepositoryTests(image=str(tmp_path / "image"), directory="/code", commands=(command,))
+    TaskSuite("words", [Task(id="word", prompt="Make it right.", tests=tests)]).save(tmp_path / "words.jsonl")
+
+    def answer(body, count):
+        replies = ["```bash\ncat word\n```", "It is wrong.\n```bash\necho right > word\n```", "```\nsubmit\n```"]
+        return completion(replies[len(body["messages"]) // 2 - 1])
+
+    with ChatEndpoint(answer) as endpoint:
+        options = {"provider": "docker", "preload": ()}
+        (score,) = evaluate(
+            "tiny", [str(tmp_path / "words.jsonl")], tmp_path / "out", base_url=endpoint.url, env_options=options
+        ).scores
+    assert (score.samples, score.solved, score.unanswered) == (1, 1, 0)
+    assert "wrong" in endpoint.requests[1]["messages"][-1]["content"]
+    assert len(endpoint.requests) == 3
 
 
 def test_nothing_to_evaluate() -> None:
