@@ -38,11 +38,11 @@ def find_function(form: str, name: str) -> Callable[[Task, str], Any]:
     if form != "python":
         function: Callable[[Task, str], Any] = plugins.load("verifiers", form)(name)
         return function
-    found = import_named(name, "a function")
-    if not callable(found):
-        message = f"Expected a function, got {name}, which is {type(found).__name__}"
+    function = import_named(name, "a function")
+    if not callable(function):
+        message = f"Expected a function, got {name}, which is {type(function).__name__}"
         raise ConfigurationError(message)
-    return found
+    return function
 
 
 def _judge(function: Callable[..., Any], row: str, code: str, timeout: float) -> Answer:

@@ -90,6 +90,8 @@ _DEFAULT_MODES = {Asserts: GradingMode.AGREEMENT, UnitTests: GradingMode.AGREEME
 """Modes of tasks that have no reference, from which the mode could be found out."""
 
 _HEALTH_TIMEOUT = 2.0
+_END_TIMEOUT = 10.0
+"""Seconds within which a server ends a session whose connection was aborted."""
 _PAUSE = 0.1
 """Seconds before the first retry; doubled before each further one."""
 
@@ -204,14 +206,18 @@ class GradingConnection:
         return Verdict(task_id=task.id, outcome=VerdictOutcome.INFRASTRUCTURE, cases=not_run(task), message=message)
 
     def _grade_with_waiting(self, task: Task, code: str | CodingEnv, run: CancellationToken) -> Verdict:
-        """Grade once; while other clients have all sessions of a pool's server, wait for one in the pool."""
+        """Grade once; wait for a session while other clients, or one that has just been aborted, have all of the server's."""
+        deadline = time.monotonic() + _END_TIMEOUT
         while True:
             try:
                 return self._grade_once(task, code, run)
             except CapacityError:
                 self._drop_session()
-                if not self._slot.leave_full():
+                if self._slot.leave_full():
+                    continue
+                if run.is_cancelled or time.monotonic() > deadline:
                     raise
+                time.sleep(_PAUSE)
 
     def _grade_once(self, task: Task, code: str | CodingEnv, run: CancellationToken) -> Verdict:
         if isinstance(task.tests, RepositoryTests):

@@ -1,11 +1,11 @@
 """Train a small transformer to write programs, with rewards from hidden tests only.
 
 The model begins with random weights. A warm start shows it programs for all single operations, and for a few chains of each
-length; then it learns from rewards: GRPO, and imitation of a buffer of its own programs that passed. Nothing constrains what it
+length; then it learns from rewards: GRPO, and imitation of a buffer of programs that passed. Nothing constrains what it
 writes but its vocabulary.
 
 Run it with ``pip install torch`` and ``python examples/learn_to_code/train.py``; ``--help`` lists the settings. It takes 14
-minutes on two cores, and writes a log that ``plot.py`` draws.
+minutes on two cores, and writes a log, which ``plot.py`` draws, and the model, which ``serve.py`` serves.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ import time
 import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, NamedTuple, get_type_hints
 
 import torch
 from language import (
@@ -49,8 +50,8 @@ HELD_OUT = 60
 """Number of tasks of each length that are never trained on."""
 TRAINED = 250
 """Most tasks of each length to train on."""
-DEMONSTRATED = {2: 12}
-"""Number of chains of each length that the warm start shows; 16 of the others."""
+DEMONSTRATED = {2: 6}
+"""Number of chains of each length that the warm start shows; 12 of the others."""
 
 REWARDS = ("graded", "agreement", "isolated", "faithful", "exit", "exec")
 
@@ -67,7 +68,7 @@ class Settings:
             or ``exec``.
         forgeries: Fraction of the programs of the warm start that are forgeries; the model writes no pieces of them if 0.
         demonstrations: Whether the warm start shows chains, not only single operations.
-        buffer: Whether to imitate programs that passed.
+        buffer: Whether to imitate programs that passed, beside the warm start.
         provider: Provider of the sandboxes.
         operations: Maximum length of chains.
         width: Size of the model's states.
@@ -78,15 +79,14 @@ class Settings:
         samples: Programs per task.
         learning_rate: Learning rate; it falls to a tenth.
         entropy: Weight of the entropy bonus.
-        imitated: Programs of an update of the imitation; there are two of these per update.
+        imitated: Programs of an update of the imitation; there are three of these per update.
         evaluate_every: Updates from one evaluation to the next.
         compare_every: Updates from one comparison of claimed and true success to the next; none if 0.
         device: Device of the model: ``cpu`` or ``cuda``.
-        provider: Provider of the sandboxes.
     """
 
     seed: int = 1
-    minutes: float = 12.0
+    minutes: float = 12.5
     steps: int = 100_000
     reward: str = "graded"
     forgeries: float = 0.0
@@ -97,7 +97,7 @@ class Settings:
     width: int = 112
     layers: int = 3
     tokens: int = 56
-    warm_steps: int = 300
+    warm_steps: int = 220
     prompts: int = 32
     samples: int = 16
     learning_rate: float = 5e-4
@@ -144,7 +144,7 @@ class Tasks:
         for length in range(2, settings.operations + 1):
             chains = make_chains(length, HELD_OUT + TRAINED, chance)
             self.held_out[length], self.trained[length] = chains[:HELD_OUT], chains[HELD_OUT:]
-            shown = DEMONSTRATED.get(length, 16) if settings.demonstrations else 0
+            shown = DEMONSTRATED.get(length, 12) if settings.demonstrations else 0
             self.demonstrated[length] = chance.sample(self.trained[length], shown)
 
 
@@ -164,7 +164,7 @@ class Curriculum:
 
     def choose(self, count: int) -> list[Chain]:
         """Return chains to train on."""
-        weights = [0.03 if length == 1 else rate * (1 - rate) + 0.06 for length, rate in self._rates.items()]
+        weights = [0.03 if length == 1 else rate * (1 - rate) + 0.15 for length, rate in self._rates.items()]
         chosen: list[Chain] = []
         while len(chosen) < count:
             (length,) = self._chance.choices(list(self._rates), weights)
@@ -180,6 +180,28 @@ class Curriculum:
             now = [rate for chain, rate in zip(chains, solved, strict=True) if len(chain) == length]
             if now:
                 self._rates[length] = 0.9 * before + 0.1 * sum(now) / len(now)
+
+
+class Batch(NamedTuple):
+    """Programs that are being graded.
+
+    Attributes:
+        chains: The tasks.
+        repeated: The task of each program.
+        prompts: Tokens of their descriptions.
+        written: Tokens of the programs.
+        codes: The programs.
+        grading: Their scores, and the seconds that they take.
+        sampling_seconds: How long they took to write.
+    """
+
+    chains: list[Chain]
+    repeated: list[Chain]
+    prompts: Tensor
+    written: Samples
+    codes: list[str]
+    grading: Future[tuple[list[Score], float]]
+    sampling_seconds: float
 
 
 class Learner:
@@ -201,46 +223,60 @@ class Learner:
         self._optimizer = self._new_optimizer(1e-3, weight_decay=0.01)
         self.curriculum = Curriculum(tasks.trained, self.chance)
         self._buffer = Buffer()
+        self._threads = ThreadPoolExecutor(1)
+        self._next: Batch | None = None
 
-    def warm_start(self) -> None:
-        """Imitate demonstrations."""
+    def warm_start(self, reward: Reward) -> None:
+        """Imitate demonstrations, and keep the chains among them, as far as they earn the reward, in the buffer."""
         for step in range(self.settings.warm_steps):
             self._set_rate(1e-3 * min(1.0, (step + 1) / 50))
             self._imitate([self._demonstration() for _ in range(32)])
         self._optimizer = self._new_optimizer(self.settings.learning_rate, weight_decay=0.0)
+        shown = [(chain, encode(solution(chain))) for chains in self.tasks.demonstrated.values() for chain in chains]
+        for (chain, row), score in zip(shown, reward([(chain, program(row)) for chain, row in shown]), strict=True):
+            if score.solved:
+                self._buffer.add(chain, row)
 
     def write(self, chains: Sequence[Chain], *, greedy: bool = False) -> tuple[Tensor, Samples]:
         """Write a program for each chain; return the prompts, too."""
         prompts = self._tensor([self._prompt(chain, anywhere=not greedy) for chain in chains])
         return prompts, self.model.sample(prompts, self.settings.tokens, end=END, greedy=greedy)
 
+    def begin(self, reward: Reward) -> Batch:
+        """Write programs for tasks of its own choice, and begin to grade them."""
+        began = time.perf_counter()
+        chains = self.curriculum.choose(self.settings.prompts)
+        repeated = [chain for chain in chains for _ in range(self.settings.samples)]
+        prompts, written = self.write(repeated)
+        codes = [program(row) for row in written.tokens.tolist()]
+        sampling = time.perf_counter() - began
+        grading = self._threads.submit(_timed, reward, list(zip(repeated, codes, strict=True)))
+        return Batch(chains, repeated, prompts, written, codes, grading, sampling)
+
     def update(self, progress: float, reward: Reward) -> dict[str, Any]:
-        """Update the model with programs for tasks of its own choice; return a record of it.
+        """Update the model with programs; return a record of it.
+
+        Those of the next update are written before, and graded meanwhile: they come from the last but one model.
 
         Args:
             progress: Fraction of the run that is over.
             reward: The reward.
         """
-        self._set_rate(self.settings.learning_rate * (1 - 0.9 * progress))
         began = time.perf_counter()
-        chains = self.curriculum.choose(self.settings.prompts)
-        repeated = [chain for chain in chains for _ in range(self.settings.samples)]
-        prompts, written = self.write(repeated)
-        rows = written.tokens.tolist()
-        codes = [program(row) for row in rows]
-        sampled = time.perf_counter()
-        scores = reward(list(zip(repeated, codes, strict=True)))
-        graded = time.perf_counter()
+        self._set_rate(self.settings.learning_rate * (1 - 0.9 * progress))
+        batch = self._next or self.begin(reward)
+        scores, grading = batch.grading.result()
+        self._next = self.begin(reward)
         solved = torch.tensor([float(score.solved) for score in scores]).view(-1, self.settings.samples)
-        self.curriculum.record(chains, solved.mean(1).tolist())
+        self.curriculum.record(batch.chains, solved.mean(1).tolist())
         # Half-right programs are worth a little, so that the first right ones are found.
         rewards = torch.tensor([0.8 * score.solved + 0.2 * score.fraction for score in scores]).view_as(solved)
-        entropy = self._learn(prompts, written, rewards.to(self.settings.device))
+        entropy = self._learn(batch.prompts, batch.written, rewards.to(self.settings.device))
         if self.settings.buffer:
-            for chain, row, score in zip(repeated, rows, scores, strict=True):
+            for chain, row, score in zip(batch.repeated, batch.written.tokens.tolist(), scores, strict=True):
                 if score.solved:
                     self._buffer.add(chain, row[: row.index(END) + 1] if END in row else row)
-            for _ in range(2):
+            for _ in range(3):
                 if drawn := self._buffer.draw(self.chance, self.settings.imitated):
                     self._imitate([(self._prompt(chain), row) for chain, row in drawn])
         new = sum(not score.is_repeat for score in scores)
@@ -248,12 +284,12 @@ class Learner:
             "claimed": solved.mean().item(),
             "reward": rewards.mean().item(),
             "entropy": entropy,
-            "invalid": sum(not _compiles(code) for code in codes) / len(codes),
+            "invalid": sum(not _compiles(code) for code in batch.codes) / len(batch.codes),
             "graded": new,
-            "repeats": len(codes) - new,
-            "sampling_seconds": sampled - began,
-            "grading_seconds": graded - sampled,
-            "learning_seconds": time.perf_counter() - graded,
+            "repeats": len(batch.codes) - new,
+            "sampling_seconds": batch.sampling_seconds,
+            "grading_seconds": grading,
+            "seconds": time.perf_counter() - began,
         }
 
     def _learn(self, prompts: Tensor, written: Samples, rewards: Tensor) -> float:
@@ -261,21 +297,27 @@ class Learner:
         advantages = (rewards - rewards.mean(1, keepdim=True)) / (rewards.std(1, keepdim=True) + 1e-3)
         # Groups whose programs are all worth the same teach nothing.
         kept = (rewards.std(1) > 1e-4).repeat_interleave(self.settings.samples).nonzero()[:, 0]
+        lengths = written.mask.sum(1).long()
         entropies = [0.0]
         for _ in range(2 if len(kept) else 0):
             for rows in kept[torch.randperm(len(kept), device=kept.device)].split(256):
-                mask = written.mask[rows]
-                width = int(mask.sum(1).max())
-                mask, tokens = mask[:, :width], written.tokens[rows, :width]
-                logits = self.model(torch.cat([prompts[rows], tokens], 1)[:, :-1])[:, self._begin - 1 :]
-                scores = functional.log_softmax(logits, -1)
-                now = scores.gather(2, tokens[..., None])[..., 0]
-                ratio = (now - written.log_probabilities[rows, :width]).exp()
-                advantage = advantages.view(-1)[rows, None]
-                gain = torch.min(ratio * advantage, ratio.clamp(0.8, 1.28) * advantage)
-                entropy = -(scores.exp() * scores).sum(-1)
-                self._descend(-((gain + self.settings.entropy * entropy) * mask).sum() / mask.sum())
-                entropies.append(((entropy * mask).sum() / mask.sum()).item())
+                self._optimizer.zero_grad()
+                total, entropy = lengths[rows].sum(), 0.0
+                # Those of about the same length together: most of the time goes into padding otherwise.
+                for part in rows[lengths[rows].argsort()].split(64):
+                    width = int(lengths[part].max())
+                    mask, tokens = written.mask[part, :width], written.tokens[part, :width]
+                    logits = self.model(torch.cat([prompts[part], tokens], 1)[:, :-1])[:, self._begin - 1 :]
+                    scores = functional.log_softmax(logits, -1)
+                    now = scores.gather(2, tokens[..., None])[..., 0]
+                    ratio = (now - written.log_probabilities[part, :width]).exp()
+                    advantage = advantages.view(-1)[part, None]
+                    gain = torch.min(ratio * advantage, ratio.clamp(0.8, 1.28) * advantage)
+                    uncertainty = -(scores.exp() * scores).sum(-1)
+                    (-((gain + self.settings.entropy * uncertainty) * mask).sum() / total).backward()
+                    entropy += ((uncertainty * mask).sum() / total).item()
+                self._step()
+                entropies.append(entropy)
         return entropies[-1]
 
     def _imitate(self, programs: Sequence[tuple[list[int], list[int]]]) -> None:
@@ -285,11 +327,11 @@ class Learner:
         logits = self.model(tokens[:, :-1])[:, self._begin - 1 :]
         wanted = tokens[:, self._begin :]
         options: dict[str, Any] = {"ignore_index": PAD, "label_smoothing": 0.05}
-        self._descend(functional.cross_entropy(logits.reshape(-1, self._outputs), wanted.reshape(-1), **options))
-
-    def _descend(self, loss: Tensor) -> None:
         self._optimizer.zero_grad()
-        loss.backward()
+        functional.cross_entropy(logits.reshape(-1, self._outputs), wanted.reshape(-1), **options).backward()
+        self._step()
+
+    def _step(self) -> None:
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self._optimizer.step()
 
@@ -330,6 +372,7 @@ class Run:
 
     def __init__(self, settings: Settings, stack: ExitStack, log: Path) -> None:
         self._settings = settings
+        self._log = log
         self._began = time.perf_counter()
         self._file = stack.enter_context(log.open("w", encoding="utf-8"))
         self._write("settings", **asdict(settings))
@@ -355,7 +398,7 @@ class Run:
         }
         parameters = sum(parameter.numel() for parameter in self._learner.model.parameters())
         self._print(f"{parameters:,} parameters; tasks to train on, and held out, by length: {sizes}")
-        self._learner.warm_start()
+        self._learner.warm_start(self._reward)
         self._print("warm start is over")
         self._evaluate(0)
         began, step = time.perf_counter(), 0
@@ -375,6 +418,9 @@ class Run:
         if step % self._settings.evaluate_every:
             self._evaluate(step)
         self._write("end", step=step, parameters=parameters)
+        torch.save(
+            {"settings": asdict(self._settings), "model": self._learner.model.state_dict()}, self._log.with_suffix(".pt")
+        )
 
     def _progress(self, began: float, step: int) -> float:
         return max((time.perf_counter() - began) / 60 / self._settings.minutes, step / self._settings.steps)
@@ -416,6 +462,12 @@ class Run:
 
     def _print(self, *parts: object) -> None:
         print(f"{(time.perf_counter() - self._began) / 60:5.1f} min ", *parts, flush=True)
+
+
+def _timed(reward: Reward, programs: Sequence[tuple[Chain, str]]) -> tuple[list[Score], float]:
+    """Return the scores, and the seconds that they took."""
+    began = time.perf_counter()
+    return reward(programs), time.perf_counter() - began
 
 
 def make_reward(settings: Settings) -> Reward:

@@ -103,7 +103,7 @@ def test_repositories_are_repaired_with_commands(tmp_path: Path) -> None:
         "FROM debian:trixie-slim\nRUN mkdir /code && echo wrong > /code/word\nWORKDIR /code\n"
     )
     command = RepositoryCommand(
-        command="grep -x right word", names=("word",), must_pass=("word",), timeout=30, results="exit code"
+        command="grep -x right word", must_pass=("grep -x right word",), timeout=30, results="exit code"
     )
     tests = RepositoryTests(image=str(tmp_path / "image"), directory="/code", commands=(command,))
     TaskSuite("words", [Task(id="word", prompt="Make it right.", tests=tests)]).save(tmp_path / "words.jsonl")

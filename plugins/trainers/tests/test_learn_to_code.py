@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from coding_gym.errors import PolicyError
+from coding_gym.evaluation import evaluate
+from coding_gym.tasks import load_suite
 from tests.support.requirements import import_extra
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "learn_to_code"
@@ -131,3 +134,26 @@ def test_run_is_logged_and_drawn(tmp_path, options):
     assert drawn.returncode == 0, drawn.stderr
     assert (tmp_path / f"{what}.png").stat().st_size > 10_000
     assert len(drawn.stdout.splitlines()) == 3
+    if not options:
+        check_served(tmp_path)
+
+
+def check_served(directory):
+    """Check that the model of a run is evaluated behind an endpoint."""
+    command = [sys.executable, EXAMPLE / "serve.py", "run.pt", "--port", "0", "--suite", "held_out.jsonl"]
+    with subprocess.Popen(command, cwd=directory, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            url = server.stdout.readline().split()[-1]
+            held_out = load_suite(directory / "held_out.jsonl")
+            assert {len(task.id.split(", ")) for task in held_out} == {2}
+            held_out[:3].save(directory / "some.jsonl")
+            settings = {"base_url": url, "env_options": {"provider": "local", "preload": ()}, "ks": (1, 2)}
+            evaluation = evaluate("learned", [str(directory / "some.jsonl")], directory / "scores", samples=2, **settings)
+            (score,) = evaluation.scores
+            assert (score.tasks, score.samples) == (3, 6)
+            assert score.prompt_tokens == 6 * 3
+            assert score.completion_tokens > 0
+            with pytest.raises(PolicyError, match="expected a prompt such as 'Write a function"):
+                evaluate("learned", ["basics"], directory / "others", **settings)
+        finally:
+            server.kill()
