@@ -1,4 +1,4 @@
-"""What judges submissions: this package's grader, or a function, to which plug-ins turn the verifiers of trainers."""
+"""Verifiers: this package's grader, functions, and the verifiers of trainers, which plug-ins adapt."""
 
 from __future__ import annotations
 

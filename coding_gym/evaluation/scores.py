@@ -21,7 +21,7 @@ _MILLION = 1e6
 
 @dataclass(frozen=True, kw_only=True)
 class Prices:
-    """What tokens cost, per million.
+    """Prices per million tokens.
 
     Attributes:
         prompt: Price of tokens of prompts.

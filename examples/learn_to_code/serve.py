@@ -52,7 +52,10 @@ class Model:
             raise ValueError(message)
         chain = self._chain(str(request["messages"][-1]["content"]))
         with self._lock:
-            torch.manual_seed(request.get("seed") or time.time_ns())
+            seed = request["seed"] if request.get("seed") is not None else time.time_ns()
+            torch.manual_seed(seed)
+            # It places the description in the prompt.
+            self._learner.chance.seed(seed)
             prompts, written = self._learner.write([chain] * request.get("n", 1), greedy=temperature == 0)
         read, wrote = prompts.shape[1], int(written.mask.sum())
         usage = {"prompt_tokens": read, "completion_tokens": wrote, "total_tokens": read + wrote}

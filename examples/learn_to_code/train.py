@@ -247,7 +247,7 @@ class Learner:
         return prompts, self.model.sample(prompts, self.settings.tokens, end=END, greedy=greedy)
 
     def begin(self, reward: Reward) -> Batch:
-        """Write programs for tasks of its own choice, and begin to grade them."""
+        """Choose tasks, write programs for them, and begin to grade these."""
         began = time.perf_counter()
         chains = self.curriculum.choose(self.settings.prompts)
         repeated = [chain for chain in chains for _ in range(self.settings.samples)]
@@ -260,7 +260,7 @@ class Learner:
     def update(self, progress: float, reward: Reward) -> dict[str, Any]:
         """Update the model with programs; return a record of it.
 
-        Those of the next update are written before, and graded meanwhile: they come from the last but one model.
+        The programs of the next update are written first, and graded while the model learns: they are one update behind it.
 
         Args:
             progress: Fraction of the run that is over.

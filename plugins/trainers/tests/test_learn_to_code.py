@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import requests
 
 from coding_gym.errors import PolicyError
 from coding_gym.evaluation import evaluate
@@ -153,6 +154,9 @@ def check_served(directory):
             assert (score.tasks, score.samples) == (3, 6)
             assert score.prompt_tokens == 6 * 3
             assert score.completion_tokens > 0
+            body = {"messages": [{"role": "user", "content": held_out[0].prompt}], "seed": 0}
+            first, second = (requests.post(f"{url}/chat/completions", json=body, timeout=60).json() for _ in range(2))
+            assert first == second
             with pytest.raises(PolicyError, match="expected a prompt such as 'Write a function"):
                 evaluate("learned", ["basics"], directory / "others", **settings)
         finally:

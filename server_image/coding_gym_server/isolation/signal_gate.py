@@ -89,7 +89,7 @@ def _result_of(notification: Notification) -> int | None:
 def _targets(sender: int, target: int) -> Iterable[int]:
     """Return the processes that an argument of kill(2) stands for, parents before their children.
 
-    The kernel sends to all of a group before any of them goes on: none of them waits for a child that the signal ended.
+    The kernel signals a whole group at once. Here, a parent must not see the end of a child before its own signal arrives.
     """
     if target > 0:
         # Which may be given by the id of a thread.
