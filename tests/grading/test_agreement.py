@@ -110,6 +110,23 @@ def test_end_of_the_second_run_is_the_verdict(agree, name):
     assert not any(case.outcome is CaseOutcome.PASSED for case in graded.cases)
 
 
+# What submissions leave in their process, where they run together with the tests next.
+LEFT = {
+    "a mark": "import builtins\nassert not hasattr(builtins, 'loaded')\nbuiltins.loaded = True\n",
+    "a directory": "import os\nos.mkdir('inner')\nos.chdir('inner')\n",
+    "a thread": "import threading, time\nthreading.Thread(target=time.sleep, args=(60,)).start()\n",
+    "a lock": "import sys, threading\nlock = vars(sys).setdefault('_lock', threading.Lock())\nassert lock.acquire(timeout=0)\n",
+    "a limit": "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (8, 8))\n",
+}
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_what_the_run_apart_leaves_behind_fails_no_submission(agree, name):
+    graded = agree(f"{LEFT[name]}print('loaded')\n{RIGHT}", TESTS["asserts"][0])
+    assert (graded.outcome, graded.disagreement) == (VerdictOutcome.PASSED, ""), graded
+    assert graded.stdout == "loaded\n"
+
+
 def test_messages_and_names_are_those_of_the_run_apart(agree):
     # The process that sees the tests would hand on what it has seen.
     code = f"{HERE}if together:\n    import unittest\n    unittest.TestCase.id = lambda self: 'seen'\n    print(open('tests.py').read())\n"

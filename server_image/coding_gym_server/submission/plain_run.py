@@ -12,6 +12,7 @@ import importlib
 import importlib.util
 import linecache
 import os
+import random
 import sys
 import traceback
 import types
@@ -41,7 +42,7 @@ class _LoadError(Exception):
 
 
 def run_plain(request: RunPlain, tell: Callable[[PlainReport], None]) -> NoReturn:
-    """Run a submission together with its tests, and end the process.
+    """Run a submission together with its tests, and end the process, which may have run it before.
 
     Args:
         request: The submission and the tests.
@@ -49,6 +50,7 @@ def run_plain(request: RunPlain, tell: Callable[[PlainReport], None]) -> NoRetur
     """
     sys.path.insert(0, "")
     sys.dont_write_bytecode = True
+    random.seed(0)
     # Modules of tests are imported from their files, so that this is the place where all of them find it.
     builtins.workspace = WorkspaceFiles(_written)  # type: ignore[attr-defined]
     try:

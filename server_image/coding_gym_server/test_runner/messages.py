@@ -11,7 +11,7 @@ import msgspec
 
 from coding_gym_server.ipc.library_messages import ImportLibraries, LibrariesImported
 from coding_gym_server.ipc.messages import Failed
-from coding_gym_server.protocol.grading import Asserts, CaseResult, UnitTests
+from coding_gym_server.protocol.grading import Asserts, CaseOutcome, CaseResult, UnitTests
 
 __all__ = [
     "MAX_REPORT_BYTES",
@@ -118,6 +118,11 @@ class TestsRun(msgspec.Struct, tag=True, kw_only=True):
     message: str = ""
     load_seconds: float = 0.0
     cases: list[CaseResult] = []
+
+    @property
+    def has_passed(self) -> bool:
+        """Whether all tests have passed."""
+        return self.is_loaded and bool(self.cases) and all(case.outcome is CaseOutcome.PASSED for case in self.cases)
 
 
 ToTestRunnerRoot = BorrowFiles | ImportLibraries | RunTests | EndTests

@@ -192,7 +192,7 @@ class GradingWorker:
             return await self._run_programs(submission, submission.tests)
         if submission.mode is GradingMode.FAITHFUL:
             return await self._ask_and_run(submission, submission.tests)
-        graded = await self._run_tests(submission, submission.tests)
+        graded, plain = await self._run_tests(submission, submission.tests)
         if submission.mode is not GradingMode.AGREEMENT:
             return graded
         graded.mode = GradingMode.AGREEMENT
@@ -202,9 +202,17 @@ class GradingWorker:
             # What the tests have executed could have decided this.
             asked = await self._ask_and_run(submission, submission.tests)
             return msgspec.structs.replace(asked, executed=graded.executed)
+        if plain is not None and (both := agreed(graded, plain)).outcome is VerdictOutcome.PASSED:
+            return both
+        # What the first run has left behind may be the reason: a new process decides.
         return agreed(graded, await self._run_plain(submission, submission.tests))
 
-    async def _run_tests(self, submission: Submission, tests: Asserts | UnitTests) -> Graded:
+    async def _run_tests(self, submission: Submission, tests: Asserts | UnitTests) -> tuple[Graded, PlainRun | None]:
+        """Run tests apart from a submission and, in the agreement mode, let its process run those that it has passed.
+
+        Returns:
+            The results of both; None for the second one if there is none.
+        """
         test_runners, limit = self._test_runners, submission.limits.max_output_chars
         with (
             await self._host.open_run(submission.files, max_stdout_chars=limit, max_stderr_chars=limit) as run,
@@ -219,17 +227,26 @@ class GradingWorker:
             tests_run = None
             with self._host.watch(submission.limits, run, roots=self._roots) as watch, contextlib.suppress(ChannelClosedError):
                 tests_run = await watch.over(report)
-            cpu_seconds, _ = await asyncio.gather(self._host.end(run), test_runners.end())
+            assert not isinstance(tests_run, Executing)
+            continues = submission.mode is GradingMode.AGREEMENT and tests_run is not None and tests_run.has_passed
+            cpu_seconds, plain = 0.0, None
+            if continues:
+                # The test runner has the other end of the connection, too.
+                await test_runners.end()
+            else:
+                cpu_seconds, _ = await asyncio.gather(self._host.end(run), test_runners.end())
             self._kill_reason = self._kill_reason or test_runners.kill_reason
             if tests_run is None and not watch.expired and not self._kill_reason:
                 raise TestRunnerLostError
-            assert not isinstance(tests_run, Executing)
-            graded = self._verdict(submission, tests_run, run, expired=watch.expired, cpu_seconds=cpu_seconds)
-            return msgspec.structs.replace(graded, executed=test_runners.executed)
+            graded = self._verdict(submission, tests_run, run, expired=watch.expired)
+            graded.executed = test_runners.executed
+            if continues:
+                plain = await self._continue_plain(submission, tests, run)
+                cpu_seconds = await self._host.end(run)
+            graded.cpu_seconds = cpu_seconds
+            return graded, plain
 
-    def _verdict(
-        self, submission: Submission, tests_run: TestsRun | None, run: SubmissionRun, *, expired: bool, cpu_seconds: float
-    ) -> Graded:
+    def _verdict(self, submission: Submission, tests_run: TestsRun | None, run: SubmissionRun, *, expired: bool) -> Graded:
         if tests_run is None:
             tests_run = TestsRun(is_loaded=True, is_lost=True, cases=not_run(submission))
         end = None
@@ -239,7 +256,7 @@ class GradingWorker:
             msgspec.structs.replace(case, outcome=end or case.outcome) if case.outcome is CaseOutcome.KILLED else case
             for case in (tests_run.cases if tests_run.is_loaded else not_run(submission))
         ]
-        if cases and all(case.outcome is CaseOutcome.PASSED for case in cases):
+        if tests_run.has_passed:
             outcome = VerdictOutcome.PASSED
         elif end is not None:
             outcome = VerdictOutcome(end.value)
@@ -253,7 +270,6 @@ class GradingWorker:
             stdout=stdout,
             stderr=stderr,
             load_seconds=tests_run.load_seconds,
-            cpu_seconds=cpu_seconds,
         )
 
     async def check(self, reference: Submission) -> TaskCheck:
@@ -307,10 +323,14 @@ class GradingWorker:
         return await self._questions.get(submission, lambda key: make_questions(submission, run, key))
 
     async def _run_plain(self, submission: Submission, tests: Asserts | UnitTests) -> PlainRun:
-        """Run a submission together with its tests."""
-        request = RunPlain(submission.code, submission.entry_point, tests)
-        report, ended = await self._report(submission, request, plain_reports, submission.limits)
+        """Run a submission together with its tests, in a new process."""
+        report, ended = await self._report(submission, _plain_request(submission, tests), plain_reports, submission.limits)
         return ended if report is None else replace(ended, error=report.error, outcomes=report.outcomes)
+
+    async def _continue_plain(self, submission: Submission, tests: Asserts | UnitTests, run: SubmissionRun) -> PlainRun:
+        """Run a submission together with its tests, in the process that it has."""
+        report, end = await self._ask(run, _plain_request(submission, tests), plain_reports, submission.limits)
+        return PlainRun(end=end) if report is None else PlainRun(error=report.error, outcomes=report.outcomes)
 
     async def _report(
         self,
@@ -321,26 +341,34 @@ class GradingWorker:
     ) -> tuple[_Report | None, PlainRun]:
         """Let a new process run tests; return what it claims, None if it has ended before, and how it ended."""
         limit = submission.limits.max_output_chars
-        max_bytes = MAX_REPORT_BYTES if isinstance(request, RunPlain) else MAX_QUESTION_REPORT_BYTES
         with await self._host.open_run(submission.files, max_stdout_chars=limit, max_stderr_chars=limit) as run:
             await self._host.fork(run)
-            channel: AsyncChannel[_Report] = AsyncChannel(
-                run.connection, decoder=reports, unsolicited=(), max_bytes=max_bytes, is_trusted=False
-            )
-            report = None
-            # If the channel is closed earlier, the submission has ended its process.
-            with (
-                contextlib.closing(channel),
-                self._host.watch(limits, run, roots=self._roots) as watch,
-                contextlib.suppress(ChannelClosedError),
-            ):
-                channel.send(request)
-                report = await watch.over(channel.expect())
+            report, end = await self._ask(run, request, reports, limits)
             cpu_seconds = await self._host.end(run)
-        end = None
-        if report is None:
-            end = _end(expired=watch.expired)
         return report, PlainRun(end=end, cpu_seconds=cpu_seconds)
+
+    async def _ask(
+        self,
+        run: SubmissionRun,
+        request: RunPlain | AskQuestions,
+        reports: msgspec.msgpack.Decoder[_Report],
+        limits: GradingLimits,
+    ) -> tuple[_Report | None, CaseOutcome | None]:
+        """Let a process run tests; return what it claims, or how it ended before."""
+        max_bytes = MAX_REPORT_BYTES if isinstance(request, RunPlain) else MAX_QUESTION_REPORT_BYTES
+        channel: AsyncChannel[_Report] = AsyncChannel(
+            run.connection, decoder=reports, unsolicited=(), max_bytes=max_bytes, is_trusted=False
+        )
+        report = None
+        # If the channel is closed earlier, the submission has ended its process.
+        with (
+            contextlib.closing(channel),
+            self._host.watch(limits, run, roots=self._roots) as watch,
+            contextlib.suppress(ChannelClosedError),
+        ):
+            channel.send(request)
+            report = await watch.over(channel.expect())
+        return report, _end(expired=watch.expired) if report is None else None
 
     async def _run_programs(self, submission: Submission, tests: Programs) -> Graded:
         graded = Graded(outcome=VerdictOutcome.PASSED)
@@ -453,6 +481,10 @@ class GradingWorker:
         if not is_same_output(run.stdout, case.stdout, compare=tests.compare, tolerance=tests.tolerance):
             return CaseOutcome.FAILED, "its output differs from the expected output"
         return CaseOutcome.PASSED, ""
+
+
+def _plain_request(submission: Submission, tests: Asserts | UnitTests) -> RunPlain:
+    return RunPlain(submission.code, submission.entry_point, tests)
 
 
 def _end(*, expired: bool) -> CaseOutcome:
