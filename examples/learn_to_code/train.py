@@ -50,7 +50,7 @@ HELD_OUT = 60
 """Number of tasks of each length that are never trained on."""
 TRAINED = 600
 """Most tasks of each length to train on."""
-DEMONSTRATED = {2: 6}
+DEMONSTRATED = {2: 4}
 """Number of chains of each length that the warm start shows; 12 of the others."""
 
 _SMOOTHING = 0.05
@@ -83,7 +83,7 @@ class Settings:
         samples: Programs per task.
         learning_rate: Learning rate; it falls to a tenth.
         entropy: Weight of the entropy bonus.
-        imitated: Programs of an update of the imitation; there are three of these per update.
+        imitated: Programs of an update of the imitation; there are eight of these per update.
         evaluate_every: Updates from one evaluation to the next.
         compare_every: Updates from one comparison of claimed and true success to the next; none if 0.
         device: Device of the model: ``cpu`` or ``cuda``.
@@ -101,7 +101,7 @@ class Settings:
     width: int = 112
     layers: int = 3
     tokens: int = 56
-    warm_steps: int = 220
+    warm_steps: int = 200
     prompts: int = 32
     samples: int = 16
     learning_rate: float = 5e-4
@@ -297,7 +297,7 @@ class Learner:
             for chain, row, score in zip(batch.repeated, batch.written.tokens.tolist(), scores, strict=True):
                 if score.solved:
                     self._buffer.add(chain, row[: row.index(END) + 1] if END in row else row)
-            for _ in range(3):
+            for _ in range(8):
                 if drawn := self._buffer.draw(self.chance, self.settings.imitated):
                     self._imitate([(self._prompt(chain), row) for chain, row in drawn], _SMOOTHING_OF_BUFFER)
         new = sum(not score.is_repeat for score in scores)
@@ -314,31 +314,32 @@ class Learner:
         }
 
     def _learn(self, prompts: Tensor, written: Samples, rewards: Tensor) -> float:
-        """Update the model by GRPO: two epochs of clipped policy gradients; return the mean entropy of a token."""
+        """Update the model by GRPO, with clipped policy gradients; return the mean entropy of a token."""
         advantages = (rewards - rewards.mean(1, keepdim=True)) / (rewards.std(1, keepdim=True) + 1e-3)
         # Groups whose programs are all worth the same teach nothing.
         kept = (rewards.std(1) > 1e-4).repeat_interleave(self.settings.samples).nonzero()[:, 0]
         lengths = written.mask.sum(1).long()
-        entropies = [0.0]
-        for _ in range(2 if len(kept) else 0):
-            for rows in kept[torch.randperm(len(kept), device=kept.device)].split(256):
-                self._optimizer.zero_grad()
-                total, entropy = lengths[rows].sum(), 0.0
-                # Those of about the same length together: most of the time goes into padding otherwise.
-                for part in rows[lengths[rows].argsort()].split(64):
-                    width = int(lengths[part].max())
-                    mask, tokens = written.mask[part, :width], written.tokens[part, :width]
-                    logits = self.model(torch.cat([prompts[part], tokens], 1)[:, :-1])[:, self._begin - 1 :]
-                    scores = functional.log_softmax(logits, -1)
-                    now = scores.gather(2, tokens[..., None])[..., 0]
-                    ratio = (now - written.log_probabilities[part, :width]).exp()
-                    advantage = advantages.view(-1)[part, None]
-                    gain = torch.min(ratio * advantage, ratio.clamp(0.8, 1.28) * advantage)
-                    uncertainty = -(scores.exp() * scores).sum(-1)
-                    (-((gain + self.settings.entropy * uncertainty) * mask).sum() / total).backward()
-                    entropy += ((uncertainty * mask).sum() / total).item()
-                self._step()
-                entropies.append(entropy)
+        if not len(kept):
+            return 0.0
+        entropies = []
+        for rows in kept[torch.randperm(len(kept), device=kept.device)].split(256):
+            self._optimizer.zero_grad()
+            total, entropy = lengths[rows].sum(), 0.0
+            # Those of about the same length together: most of the time goes into padding otherwise.
+            for part in rows[lengths[rows].argsort()].split(64):
+                width = int(lengths[part].max())
+                mask, tokens = written.mask[part, :width], written.tokens[part, :width]
+                logits = self.model(torch.cat([prompts[part], tokens], 1)[:, :-1])[:, self._begin - 1 :]
+                scores = functional.log_softmax(logits, -1)
+                now = scores.gather(2, tokens[..., None])[..., 0]
+                ratio = (now - written.log_probabilities[part, :width]).exp()
+                advantage = advantages.view(-1)[part, None]
+                gain = torch.min(ratio * advantage, ratio.clamp(0.8, 1.28) * advantage)
+                uncertainty = -(scores.exp() * scores).sum(-1)
+                (-((gain + self.settings.entropy * uncertainty) * mask).sum() / total).backward()
+                entropy += ((uncertainty * mask).sum() / total).item()
+            self._step()
+            entropies.append(entropy)
         return entropies[-1]
 
     def _imitate(self, programs: Sequence[tuple[list[int], list[int]]], smoothing: float) -> None:
