@@ -319,10 +319,8 @@ class Learner:
         # Groups whose programs are all worth the same teach nothing.
         kept = (rewards.std(1) > 1e-4).repeat_interleave(self.settings.samples).nonzero()[:, 0]
         lengths = written.mask.sum(1).long()
-        if not len(kept):
-            return 0.0
-        entropies = []
-        for rows in kept[torch.randperm(len(kept), device=kept.device)].split(256):
+        entropy = 0.0
+        for rows in kept[torch.randperm(len(kept), device=kept.device)].split(256) if len(kept) else ():
             self._optimizer.zero_grad()
             total, entropy = lengths[rows].sum(), 0.0
             # Those of about the same length together: most of the time goes into padding otherwise.
@@ -339,8 +337,7 @@ class Learner:
                 (-((gain + self.settings.entropy * uncertainty) * mask).sum() / total).backward()
                 entropy += ((uncertainty * mask).sum() / total).item()
             self._step()
-            entropies.append(entropy)
-        return entropies[-1]
+        return entropy
 
     def _imitate(self, programs: Sequence[tuple[list[int], list[int]]], smoothing: float) -> None:
         """Update the model by pairs of prompt and program."""

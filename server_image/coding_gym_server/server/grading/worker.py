@@ -198,8 +198,7 @@ class GradingWorker:
         graded.mode = GradingMode.AGREEMENT
         if graded.outcome is not VerdictOutcome.PASSED:
             return graded
-        if graded.executed and submission.reference is not None:
-            # What the tests have executed could have decided this.
+        if _needs_questions(submission, graded.executed):
             asked = await self._ask_and_run(submission, submission.tests)
             return msgspec.structs.replace(asked, executed=graded.executed)
         if plain is not None and (both := agreed(graded, plain)).outcome is VerdictOutcome.PASSED:
@@ -228,7 +227,12 @@ class GradingWorker:
             with self._host.watch(submission.limits, run, roots=self._roots) as watch, contextlib.suppress(ChannelClosedError):
                 tests_run = await watch.over(report)
             assert not isinstance(tests_run, Executing)
-            continues = submission.mode is GradingMode.AGREEMENT and tests_run is not None and tests_run.has_passed
+            continues = (
+                submission.mode is GradingMode.AGREEMENT
+                and tests_run is not None
+                and tests_run.has_passed
+                and not _needs_questions(submission, test_runners.executed)
+            )
             cpu_seconds, plain = 0.0, None
             if continues:
                 # The test runner has the other end of the connection, too.
@@ -324,13 +328,12 @@ class GradingWorker:
 
     async def _run_plain(self, submission: Submission, tests: Asserts | UnitTests) -> PlainRun:
         """Run a submission together with its tests, in a new process."""
-        report, ended = await self._report(submission, _plain_request(submission, tests), plain_reports, submission.limits)
-        return ended if report is None else replace(ended, error=report.error, outcomes=report.outcomes)
+        request = _plain_request(submission, tests)
+        return _as_claimed(*await self._report(submission, request, plain_reports, submission.limits))
 
     async def _continue_plain(self, submission: Submission, tests: Asserts | UnitTests, run: SubmissionRun) -> PlainRun:
         """Run a submission together with its tests, in the process that it has."""
-        report, end = await self._ask(run, _plain_request(submission, tests), plain_reports, submission.limits)
-        return PlainRun(end=end) if report is None else PlainRun(error=report.error, outcomes=report.outcomes)
+        return _as_claimed(*await self._ask(run, _plain_request(submission, tests), plain_reports, submission.limits))
 
     async def _report(
         self,
@@ -343,9 +346,9 @@ class GradingWorker:
         limit = submission.limits.max_output_chars
         with await self._host.open_run(submission.files, max_stdout_chars=limit, max_stderr_chars=limit) as run:
             await self._host.fork(run)
-            report, end = await self._ask(run, request, reports, limits)
+            report, ended = await self._ask(run, request, reports, limits)
             cpu_seconds = await self._host.end(run)
-        return report, PlainRun(end=end, cpu_seconds=cpu_seconds)
+        return report, replace(ended, cpu_seconds=cpu_seconds)
 
     async def _ask(
         self,
@@ -353,8 +356,8 @@ class GradingWorker:
         request: RunPlain | AskQuestions,
         reports: msgspec.msgpack.Decoder[_Report],
         limits: GradingLimits,
-    ) -> tuple[_Report | None, CaseOutcome | None]:
-        """Let a process run tests; return what it claims, or how it ended before."""
+    ) -> tuple[_Report | None, PlainRun]:
+        """Let a process run tests; return what it claims, None if it has ended before, and how it ended."""
         max_bytes = MAX_REPORT_BYTES if isinstance(request, RunPlain) else MAX_QUESTION_REPORT_BYTES
         channel: AsyncChannel[_Report] = AsyncChannel(
             run.connection, decoder=reports, unsolicited=(), max_bytes=max_bytes, is_trusted=False
@@ -368,7 +371,7 @@ class GradingWorker:
         ):
             channel.send(request)
             report = await watch.over(channel.expect())
-        return report, _end(expired=watch.expired) if report is None else None
+        return report, PlainRun(end=_end(expired=watch.expired) if report is None else None)
 
     async def _run_programs(self, submission: Submission, tests: Programs) -> Graded:
         graded = Graded(outcome=VerdictOutcome.PASSED)
@@ -481,6 +484,16 @@ class GradingWorker:
         if not is_same_output(run.stdout, case.stdout, compare=tests.compare, tolerance=tests.tolerance):
             return CaseOutcome.FAILED, "its output differs from the expected output"
         return CaseOutcome.PASSED, ""
+
+
+def _needs_questions(submission: Submission, executed: str) -> bool:
+    """Return whether what the tests have executed could have decided that a submission passes, and questions can be made."""
+    return bool(executed) and submission.reference is not None
+
+
+def _as_claimed(report: PlainReport | None, ended: PlainRun) -> PlainRun:
+    """Return a run with what its process claims."""
+    return ended if report is None else replace(ended, error=report.error, outcomes=report.outcomes)
 
 
 def _plain_request(submission: Submission, tests: Asserts | UnitTests) -> RunPlain:
