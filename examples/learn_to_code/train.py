@@ -48,8 +48,6 @@ from torch.nn import functional
 
 HELD_OUT = 60
 """Number of tasks of each length that are never trained on."""
-TRAINED = 1500
-"""Most tasks of each length to train on."""
 DEMONSTRATED = {2: 4}
 """Number of chains of each length that the warm start shows; 12 of the others."""
 IMITATIONS = 8
@@ -80,13 +78,14 @@ class Settings:
         width: Size of the model's states.
         layers: Number of the model's layers.
         tokens: Maximum length of programs.
+        tasks: Maximum number of tasks of each length to train on.
         warm_steps: Updates of the warm start.
         prompts: Tasks of an update.
         samples: Programs per task.
         learning_rate: Learning rate; it falls to a tenth.
         entropy: Weight of the entropy bonus.
         imitated: Programs of an update of the imitation.
-        evaluate_every: Updates from one evaluation to the next.
+        evaluate_every: Updates from one evaluation to the next; none if 0.
         compare_every: Updates from one comparison of claimed and true success to the next; none if 0.
         device: Device of the model: ``cpu`` or ``cuda``.
     """
@@ -103,6 +102,7 @@ class Settings:
     width: int = 112
     layers: int = 3
     tokens: int = 56
+    tasks: int = 1500
     warm_steps: int = 130
     prompts: int = 128
     samples: int = 4
@@ -148,7 +148,7 @@ class Tasks:
         self.trained: dict[int, list[Chain]] = {1: self.singles}
         self.demonstrated: dict[int, list[Chain]] = {}
         for length in range(2, settings.operations + 1):
-            chains = make_chains(length, HELD_OUT + TRAINED, chance)
+            chains = make_chains(length, HELD_OUT + settings.tasks, chance)
             self.held_out[length], self.trained[length] = chains[:HELD_OUT], chains[HELD_OUT:]
             shown = DEMONSTRATED.get(length, 12) if settings.demonstrations else 0
             self.demonstrated[length] = _with_all_operations(self.trained[length], shown)
@@ -420,23 +420,17 @@ class Run:
         self._print(f"{parameters:,} parameters; tasks to train on, and held out, by length: {sizes}")
         self._learner.warm_start(self._reward)
         self._print("warm start is over")
-        self._evaluate(0)
-        began, step = time.perf_counter(), 0
-        while (progress := self._progress(began, step)) < 1:
-            if self._settings.compare_every and step % self._settings.compare_every == 0:
-                self._compare(step)
+        began, step, progress = time.perf_counter(), 0, 0.0
+        self._show(step, is_over=False)
+        while progress < 1:
             step += 1
             record = self._learner.update(progress, self._reward)
             self._write("update", step=step, **record)
             if step % 10 == 0:
                 shown = " ".join(f"{name} {value:.2f}" for name, value in record.items())
                 self._print(f"update {step}: {shown}")
-            if step % self._settings.evaluate_every == 0:
-                self._evaluate(step)
-        if self._settings.compare_every:
-            self._compare(step)
-        if step % self._settings.evaluate_every:
-            self._evaluate(step)
+            progress = self._progress(began, step)
+            self._show(step, is_over=progress >= 1)
         self._write("end", step=step, parameters=parameters)
         torch.save(
             {"settings": asdict(self._settings), "model": self._learner.model.state_dict()}, self._log.with_suffix(".pt")
@@ -444,6 +438,12 @@ class Run:
 
     def _progress(self, began: float, step: int) -> float:
         return max((time.perf_counter() - began) / 60 / self._settings.minutes, step / self._settings.steps)
+
+    def _show(self, step: int, *, is_over: bool) -> None:
+        """Evaluate and compare, if it is time."""
+        for every, show in ((self._settings.compare_every, self._compare), (self._settings.evaluate_every, self._evaluate)):
+            if every and (is_over or step % every == 0):
+                show(step)
 
     def _evaluate(self, step: int) -> None:
         """Log which held-out tasks the most probable programs solve."""
