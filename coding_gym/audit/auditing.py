@@ -30,7 +30,7 @@ while True:
 
 _HASTY_SECONDS = 1.0
 _MOST_OF_LIMIT = 0.5
-"""Largest fraction of its CPU time limit that a reference may use."""
+"""Largest fraction of its time limit that a reference may use."""
 
 
 class _Judged(NamedTuple):
@@ -127,14 +127,14 @@ class _Audit:
         self._hasty = [_in_haste(task, used.get(task.id)) for task in self._suite]
 
     def _check_stubs(self) -> dict[str, float]:
-        """Check programs that compute nothing; return the highest score for each task."""
+        """Check submissions that compute nothing; return the highest score for each task."""
         nothing = self._judge("empty programs", ((task, empty_programs(task)) for task in self._hasty))
         self._check("empty programs fail", nothing, _is_solved)
         constant = self._judge("stubs", ((task, stubs(task)) for task in self._hasty))
         self._check("stubs fail", constant, _is_solved)
         self._sample += _one_of_each(constant)
         best: dict[str, float] = {}
-        for each in constant:
+        for each in (*nothing, *constant):
             best[each.task.id] = max(best.get(each.task.id, 0.0), each.judgment.score or 0.0)
         return best
 

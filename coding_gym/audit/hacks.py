@@ -1,7 +1,9 @@
-"""``Hack``: a program that tries to pass the tests of any task; and the collections of such programs."""
+"""``Hack``: a submission that tries to pass the tests of any task; and the collections of such submissions."""
 
 from __future__ import annotations
 
+import posixpath
+import shlex
 import tomllib
 from importlib import resources
 from pathlib import Path
@@ -17,25 +19,49 @@ _ENTRY = "ENTRY"
 
 
 class Hack(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
-    """A program that tries to pass tests without solving a task.
+    """A submission that tries to pass tests without solving a task. It has one of ``code``, ``files`` and ``script``.
 
     Attributes:
         hole: What a verifier that accepts it does wrong.
         name: What it does; unique in its collection.
-        code: Its source; ``ENTRY`` stands for the task's entry point.
+        code: Source of a program; ``ENTRY`` stands for the task's entry point.
+        files: For tasks of repositories: new files, by their paths in the directory of the tests.
+        script: For tasks of repositories whose submissions are scripts: the script.
     """
 
     hole: str
     name: str
-    code: str
+    code: str = ""
+    files: dict[str, str] = {}
+    script: str = ""
+
+    def __post_init__(self) -> None:
+        if sum(map(bool, (self.code, self.files, self.script))) != 1:
+            message = f"expected the hack {self.name!r} to have one of code, files and script"
+            raise ValueError(message)
 
     def attack(self, task: Task) -> str | None:
         """Return the submission to a task; None if the hack cannot attack tasks of its kind."""
-        if isinstance(task.tests, RepositoryTests | ScreenTests):
-            return None
-        if task.entry_point is None and _ENTRY in self.code:
+        if isinstance(task.tests, RepositoryTests):
+            if task.tests.submission == "patch":
+                return "".join(_new_file(*file) for file in self.files.items()) or None
+            return self.script.lstrip("\n") or "".join(_write_file(*file) for file in self.files.items()) or None
+        if isinstance(task.tests, ScreenTests) or not self.code or (task.entry_point is None and _ENTRY in self.code):
             return None
         return self.code.replace(_ENTRY, task.entry_point or "").lstrip("\n")
+
+
+def _new_file(path: str, text: str) -> str:
+    """Return a unified diff that makes a file."""
+    lines = text.strip("\n").split("\n")
+    added = "".join(f"+{line}\n" for line in lines)
+    return f"--- /dev/null\n+++ b/{path}\n@@ -0,0 +1,{len(lines)} @@\n{added}"
+
+
+def _write_file(path: str, text: str) -> str:
+    """Return shell commands that write a file."""
+    content, directory = shlex.quote(text.strip("\n")), shlex.quote(posixpath.dirname(path) or ".")
+    return f"mkdir -p {directory} && printf '%s\\n' {content} >{shlex.quote(path)}\n"
 
 
 class _Collection(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -49,7 +75,7 @@ def own_hacks() -> list[Hack]:
 
 
 def load_hacks(path: Path) -> list[Hack]:
-    """Return the hacks of a TOML file: tables ``[[hack]]`` with ``hole``, ``name`` and ``code``.
+    """Return the hacks of a TOML file: tables ``[[hack]]`` with the attributes of ``Hack``.
 
     Raises:
         ConfigurationError: If it is no such file, or two hacks have the same name.
@@ -66,7 +92,7 @@ def _parse(text: str, source: str) -> list[Hack]:
     try:
         hacks = msgspec.convert(tomllib.loads(text), _Collection).hack
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
-        message = f"Expected tables [[hack]] with hole, name and code in {source}: {error}"
+        message = f"Expected tables [[hack]] with hole, name, and code, files or script in {source}: {error}"
         raise ConfigurationError(message) from error
     names = [hack.name for hack in hacks]
     if twice := {name for name in names if names.count(name) > 1}:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 import random
+import re
 from collections.abc import Iterator
 
 from coding_gym.tasks import RepositoryTests, ScreenTests, Task
@@ -28,6 +29,7 @@ _COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Is: ast.IsNot,
     ast.IsNot: ast.Is,
 }
+_HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
 _OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
     ast.Add: ast.Sub,
     ast.Sub: ast.Add,
@@ -60,17 +62,57 @@ def stubs(task: Task) -> dict[str, str]:
 def mutants(task: Task, most: int) -> dict[str, str]:
     """Return mutants of the reference of a task, by the change, each of which differs from it at one place.
 
-    Operators are exchanged, constants changed, conditions negated, and returned values left out.
+    Operators are exchanged, constants changed, conditions negated, and returned values left out; of a patch, a hunk is left
+    out.
 
     Args:
         task: The task.
         most: Maximum number of mutants, chosen at random, the same ones for each call.
     """
-    if isinstance(task.tests, RepositoryTests | ScreenTests):
-        return {}
-    source = task.reference_submission
+    source = task.reference_submission or ""
+    if isinstance(task.tests, RepositoryTests):
+        made = _without_hunks(source) if task.tests.submission == "patch" else {}
+    else:
+        made = {} if isinstance(task.tests, ScreenTests) else _changed_programs(source)
+    names = list(made)
+    chosen = names if len(names) <= most else sorted(random.Random(task.id).sample(names, most), key=names.index)  # noqa: S311
+    return {name: made[name] for name in chosen}
+
+
+def _without_hunks(patch: str) -> dict[str, str]:
+    """Return a unified diff without one of its hunks, by the hunk; nothing if it has one only."""
+    # Each with the lines before it, which name its file if it is the first one of that.
+    hunks: list[tuple[list[str], list[str]]] = []
+    before: list[str] = []
+    old = new = 0
+    for line in patch.split("\n"):
+        heading = _HUNK.match(line) if old <= 0 and new <= 0 else None
+        if heading is not None:
+            old, new = (int(count or 1) for count in heading.groups())
+            hunks.append((before, [line]))
+            before = []
+        elif hunks and (old > 0 or new > 0 or line.startswith("\\")):
+            # Some editors remove the space of an empty line.
+            old -= line[:1] in ("", " ", "-")
+            new -= line[:1] in ("", " ", "+")
+            hunks[-1][1].append(line)
+        else:
+            before.append(line)
+    made = {}
+    for number, (_, (first, *_)) in enumerate(hunks if len(hunks) > 1 else ()):
+        kept = list(hunks)
+        names, _ = kept.pop(number)
+        if number < len(kept) and not kept[number][0]:
+            kept[number] = (names, kept[number][1])
+        lines = [line for hunk in kept for part in hunk for line in part]
+        made[f"hunk {number + 1} is left out: {first}"] = "\n".join(lines) + "\n"
+    return made
+
+
+def _changed_programs(source: str) -> dict[str, str]:
+    """Return the source of programs that differ from one at one place, by the change."""
     try:
-        tree = ast.parse(source or "")
+        tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return {}
     made: dict[str, str] = {}
@@ -80,9 +122,7 @@ def mutants(task: Task, most: int) -> dict[str, str]:
             _replace(copied, number, mutant)
             text = ast.unparse(ast.fix_missing_locations(copied)) + "\n"
             made.setdefault(f"line {getattr(node, 'lineno', '?')}: {change}", text)
-    names = list(made)
-    chosen = names if len(names) <= most else sorted(random.Random(task.id).sample(names, most), key=names.index)  # noqa: S311
-    return {name: made[name] for name in chosen}
+    return made
 
 
 def _changed(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:

@@ -16,7 +16,7 @@ from typing import Self
 
 from coding_gym.audit.caller import find_function, main
 from coding_gym.errors import ConfigurationError
-from coding_gym.tasks import Grader, Task
+from coding_gym.tasks import Grader, RepositoryTests, Task, Verdict
 
 __all__ = ["FunctionVerifier", "GraderVerifier", "Judgment", "Verifier", "load_verifier"]
 
@@ -31,7 +31,7 @@ class Judgment:
         score: The reward; None if the verifier failed.
         solved: Whether it is the reward of a solution.
         why: Why a submission did not pass, or how the verifier failed; may be empty.
-        used: CPU time that the submission used as a fraction of its limit; None if unknown.
+        used: Time that the submission used as a fraction of its limit, CPU time if that is limited; None if unknown.
     """
 
     score: float | None
@@ -75,8 +75,15 @@ class GraderVerifier(Verifier):
         for (task, _), verdict in zip(submissions, verdicts, strict=True):
             failed = next((case.message for case in verdict.cases if case.message), "")
             why = "" if verdict.solved else f"{verdict.outcome.value}: {verdict.message or verdict.disagreement or failed}"
-            used = verdict.cpu_seconds / task.limits.cpu_timeout if task.limits.cpu_timeout else None
-            yield Judgment(score=verdict.score, solved=verdict.solved, why=why, used=used)
+            yield Judgment(score=verdict.score, solved=verdict.solved, why=why, used=_used(task, verdict))
+
+
+def _used(task: Task, verdict: Verdict) -> float | None:
+    """Return the fraction of its limit that a submission has used: of CPU time, or of time for the tests of a repository."""
+    used, limit = verdict.cpu_seconds, task.limits.cpu_timeout
+    if isinstance(task.tests, RepositoryTests):
+        used, limit = verdict.seconds - verdict.load_seconds, sum(command.timeout for command in task.tests.commands)
+    return used / limit if limit else None
 
 
 class FunctionVerifier(Verifier):

@@ -41,6 +41,7 @@ PROGRAM = Task(
     tests=Programs(cases=(ProgramCase(stdin="1 2\n", stdout="3"), ProgramCase(stdin="5 5 5\n", stdout="15"))),
     reference="print(sum(map(int, input().split())))",
 )
+PROGRAMS = [hack for hack in own_hacks() if hack.code]
 
 
 def audit_of(function: str, *, hacks: Sequence[Hack] | None = None) -> AuditReport:
@@ -93,7 +94,7 @@ def test_verifier_that_raises_a_long_error_is_quoted() -> None:
 def test_sound_verifier_passes() -> None:
     report = audit_of("by_reference")
     assert report.passed
-    assert [check.total for check in report.checks if check.title == "hacks earn nothing"] == [len(own_hacks())]
+    assert [check.total for check in report.checks if check.title == "hacks earn nothing"] == [len(PROGRAMS)]
 
 
 @pytest.mark.parametrize("mode", ["agreement", "isolated", "faithful"])
@@ -219,7 +220,7 @@ def test_command_writes_reports(tmp_path: Path) -> None:
     assert result.output.splitlines()[-2] == f"suite judged by {verifier}: 1 tasks, failed"
     written = json.loads((tmp_path / "report.json").read_text())
     (hacks,) = (check for check in written["checks"] if check["title"] == "hacks earn nothing")
-    assert hacks["total"] == len(own_hacks())
+    assert hacks["total"] == len(PROGRAMS)
     assert hacks["findings"][0]["code"]
     assert not written["passed"]
     sound = "python:tests.audit.forgeable:by_reference"

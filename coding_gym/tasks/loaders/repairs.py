@@ -32,8 +32,6 @@ _SUITE = package_files("envs_registry") / "repairs"
 _SUFFIX = ".toml"
 _DOCKERFILE = "Dockerfile"
 _DIRECTORY = "/testbed"
-_CONFIGURATION = ("conftest.py", "pyproject.toml", "pytest.ini", ".pytest.ini", "setup.cfg", "tox.ini")
-"""What configures pytest, besides the directories of the tests. No reference changes it."""
 _TIMEOUT = 300.0
 
 _Text = Annotated[str, msgspec.Meta(min_length=1)]
@@ -133,7 +131,9 @@ def _load(suite: Traversable, entry: Traversable) -> Task:
             image=str(image),
             directory=_DIRECTORY,
             files=dict(_read(later, content.tests)),
-            protected=(*_CONFIGURATION, *sorted(directories)),
+            # The library alone: other files configure pytest, or take the place of its modules.
+            carried=tuple(sorted({_package_of(path) for path in content.changes})),
+            protected=tuple(sorted(directories)),
             commands=(
                 RepositoryCommand(
                     command=content.command,
@@ -152,6 +152,12 @@ def _load(suite: Traversable, entry: Traversable) -> Task:
             "later": content.later.file,
         },
     )
+
+
+def _package_of(path: str) -> str:
+    """Return the path of the top-level package or module that a file belongs to."""
+    parts = path.split("/")
+    return "/".join(parts[: 2 if parts[0] == "src" else 1])
 
 
 def _read(path: Path, names: Iterable[str]) -> dict[str, str]:

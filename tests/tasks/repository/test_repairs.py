@@ -90,7 +90,8 @@ def test_task_is_made_of_two_releases(index):
     assert (task.id, task.prompt, task.reference) == ("sums/add", "Sums are wrong.", REFERENCE)
     assert (command.command, command.must_pass) == ("pytest -rA tests", ("tests::test_add",))
     assert (task.tests.files, task.tests.directory) == ({"tests/test_calc.py": "new"}, "/testbed")
-    assert {"tests", "conftest.py"} <= set(task.tests.protected)
+    # Neither what configures pytest, nor other modules beside the library.
+    assert (task.tests.carried, task.tests.protected) == (("calc.py",), ("tests",))
     # Nothing of the later release is in the image.
     context = Path(task.tests.image)
     assert context.is_absolute()
