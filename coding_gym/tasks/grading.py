@@ -657,6 +657,9 @@ class BorrowedSandbox(ManagedSandbox):
 _WORKERS_PER_CORE = 2
 """The server grades about one submission per core at a time; the second is in transit."""
 
+_WORKERS_PER_SANDBOX = 16
+"""One process of a sandbox forks all others: it has enough to do for about eight cores."""
+
 _MAX_CODE_BYTES = MAX_FRAME_BYTES // 2
 
 _MAX_KNOWN = 65_536
@@ -673,9 +676,9 @@ class Grader:
 
     Args:
         pool: Source of the sandboxes; session slots are kept until ``close``, or until a sandbox is lost. If None, the grader
-            starts its own sandbox.
-        config: Configuration of that sandbox, a ``SandboxConfig`` or a mapping of its fields. It has all cores unless ``cpu``
-            is set.
+            starts its own: one for each 16 workers.
+        config: Configuration of these, a ``SandboxConfig`` or a mapping of its fields. They share all cores unless ``cpu`` is
+            set.
         workers: Number of submissions graded in parallel; two per core if None. Limited to the number of slots of the pool.
         retries: Maximum number of retries of a submission after an infrastructure error.
         grading_network: Docker network of the tests of repositories, in sandboxes of their own; that of the sandboxes if None.
@@ -718,7 +721,8 @@ class Grader:
             if config is None:
                 sandbox_options = {"cpu": cores, **sandbox_options}
             own = sandbox_config(config, sandbox_options, parameter_names(Grader))
-            pool = SandboxPool(config=replace(own, sessions=max(own.sessions, requested)))
+            size = 1 if own.provider == "remote" else -(-requested // _WORKERS_PER_SANDBOX)
+            pool = SandboxPool(size, config=replace(own, sessions=max(own.sessions, -(-requested // size))))
         resolve_config(pool, None if self._owns_pool else config, {} if self._owns_pool else sandbox_options)
         self.pool = pool
         self.workers = min(requested, pool.capacity)
@@ -794,7 +798,7 @@ class Grader:
             self._end_run(run, line)
 
     def close(self) -> None:
-        """Cancel the submissions in progress, and remove the grader's own sandbox. Idempotent."""
+        """Cancel the submissions in progress, and remove the grader's own sandboxes. Idempotent."""
         with self._lock:
             self._is_closed = True
             threads, self._threads = self._threads, None

@@ -353,7 +353,22 @@ def test_invalid_settings_are_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"'mem'.*workers"):
         Grader(memory="1g")
     assert repr(Grader(provider="local", workers=3)) == "<Grader provider=local workers=3>"
-    assert Grader(provider="local", workers=3).pool.config.sessions == 3
+
+
+def test_sandboxes_follow_workers() -> None:
+    sizes = {workers: Grader(provider="local", workers=workers).pool for workers in (1, 16, 17, 40)}
+    assert {workers: (pool.size, pool.config.sessions) for workers, pool in sizes.items()} == {
+        1: (1, 1),
+        16: (1, 16),
+        17: (2, 9),
+        40: (3, 14),
+    }
+    with Grader(provider="local", preload=(), workers=17) as grader:
+        assert outcomes(grader.grade_many([(DOUBLE, RIGHT), (DOUBLE, "def double(x): return x")] * 40, regrade=True)) == {
+            "passed": 40,
+            "failed": 40,
+        }
+        assert grader.pool.stats.sandboxes == 2
 
 
 def test_grading_without_sandbox_raises(monkeypatch: pytest.MonkeyPatch) -> None:
