@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import posixpath
 import shlex
 import tomllib
@@ -53,9 +54,8 @@ class Hack(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True
 
 def _new_file(path: str, text: str) -> str:
     """Return a unified diff that makes a file."""
-    lines = text.strip("\n").split("\n")
-    added = "".join(f"+{line}\n" for line in lines)
-    return f"--- /dev/null\n+++ b/{path}\n@@ -0,0 +1,{len(lines)} @@\n{added}"
+    lines = [f"{line}\n" for line in text.strip("\n").split("\n")]
+    return "".join(difflib.unified_diff([], lines, "/dev/null", f"b/{path}"))
 
 
 def _write_file(path: str, text: str) -> str:

@@ -676,7 +676,7 @@ class Grader:
 
     Args:
         pool: Source of the sandboxes; session slots are kept until ``close``, or until a sandbox is lost. If None, the grader
-            starts its own: one for each 16 workers.
+            starts its own, one per 16 workers.
         config: Configuration of these, a ``SandboxConfig`` or a mapping of its fields. They share all cores unless ``cpu`` is
             set.
         workers: Number of submissions graded in parallel; two per core if None. Limited to the number of slots of the pool.
