@@ -6,20 +6,25 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
+from typing import Any
+
+import gymnasium as gym
 
 from benchmarks.plan import BenchPlan, milliseconds, repeat
 from benchmarks.processes import NotMeasurableError, find_processes, find_server, pss
 from benchmarks.report import Row
 from coding_gym.code_interpreter import CodeInterpreter, Context
+from coding_gym.errors import ConfigurationError, ProtocolError
 from coding_gym.sandbox import start_sandbox
 from coding_gym.sandbox.config import SandboxConfig
 
-__all__ = ["measure_interpreter", "measure_packages"]
+__all__ = ["measure_interpreter", "measure_kernels", "measure_packages"]
 
 _CODE = "print('hi')"
 _WARM_UP = 20
 _EXTRA_CONTEXTS = 16
 _SETTLE_SECONDS = 1.0
+_KERNELS = {"notebook": "1 + 1", "bash": "echo 2", "jupyter:deno": "1 + 1"}
 _PACKAGES = ("toolz", "yaml", "math")
 
 
@@ -51,6 +56,27 @@ def measure_interpreter(plan: BenchPlan) -> Iterator[Row]:
         samples = repeat(plan.times(40, least=10), restart)
         yield Row.of_samples("a restart to the first answer", "ms", samples, at_most=25)
         yield _memory_of_contexts(interpreter)
+
+
+def measure_kernels(plan: BenchPlan) -> Iterator[Row]:
+    """Measure the first result after a reset, and a cell, of backends for other languages, and of notebook cells."""
+    for backend, code in _KERNELS.items():
+        try:
+            with closing(plan.make_env(backend=backend, screen=None)) as env:
+                env.reset(seed=0)
+                env.step(code)
+                cells = repeat(plan.times(200, least=20), partial(env.step, code))
+
+                def begin(env: gym.Env[Any, str] = env, code: str = code) -> None:
+                    env.reset(seed=0)
+                    env.step(code)
+
+                starts = repeat(plan.times(10), begin)
+        except (ConfigurationError, ProtocolError) as error:
+            yield Row(what=f"{backend}: a cell", unit="ms", median=None, note=f"skipped: {error}")
+            continue
+        yield Row.of_samples(f"{backend}: a reset and its first result", "ms", starts)
+        yield Row.of_samples(f"{backend}: a cell", "ms", cells)
 
 
 def measure_packages(plan: BenchPlan) -> Iterator[Row]:

@@ -6,8 +6,6 @@
 from __future__ import annotations
 
 import os
-import statistics
-import time
 from pathlib import Path
 
 import pytest
@@ -21,7 +19,6 @@ pytestmark = pytest.mark.docker
 
 PAGE = Path(__file__).parents[2] / "docs" / "backends.md"
 BEGIN, END = "<!-- matrix -->\n", "<!-- end of matrix -->\n"
-LATENCY = "| *step, median* |"
 
 LANGUAGES = {
     "python": "python",
@@ -31,7 +28,6 @@ LANGUAGES = {
     "jupyter:deno": "javascript",
     "bash": "bash",
 }
-HELLO = {"python": "print('hi')", "javascript": "console.log('hi')", "bash": "echo hi"}
 YES, NO, NONE = "yes", "no", ""
 _PATIENCE = 60.0
 """Time limit of cells that none ends, which may start a kernel on a busy machine."""
@@ -80,16 +76,6 @@ class Trial:
         data = self.run(last, behavior.timeout if behavior.outcome == "timeout" else _PATIENCE)
         return YES if _is_as_expected(data, behavior) else NO
 
-    def latency(self) -> float:
-        """Return the median latency of a short step in milliseconds."""
-        code = HELLO[LANGUAGES[self.backend]]
-        samples = []
-        for _ in range(120):
-            start = time.perf_counter()
-            self.run(code)
-            samples.append((time.perf_counter() - start) * 1e3)
-        return statistics.median(samples[20:])
-
     def close(self) -> None:
         self._session.close()
 
@@ -111,13 +97,9 @@ def _is_as_expected(data: ObservationData, behavior: Behavior) -> bool:
 def test_backends_page_matches_measured_behavior(backend_sandbox):
     is_update = bool(os.environ.get("CODING_GYM_UPDATE_DOCS"))
     columns: dict[str, dict[str, str]] = {}
-    latencies: dict[str, float] = {}
     for backend in LANGUAGES:
         trial = Trial(backend_sandbox, backend)
         columns[backend] = {behavior.what: trial.does(behavior) for behavior in BEHAVIORS}
-        if is_update:
-            trial.reset()
-            latencies[backend] = trial.latency()
         trial.close()
     lines = [f"| | {' | '.join(f'`{backend}`' for backend in LANGUAGES)} |", f"|---|{'---|' * len(LANGUAGES)}"]
     for section, behaviors in SECTIONS.items():
@@ -127,9 +109,7 @@ def test_backends_page_matches_measured_behavior(backend_sandbox):
     before, _, rest = page.partition(BEGIN)
     written, _, after = rest.partition(END)
     if is_update:
-        figures = " | ".join(f"{latencies[backend]:.1f} ms" for backend in LANGUAGES)
-        table = [*lines, f"{LATENCY} {figures} |"]
-        PAGE.write_text(before + BEGIN + "\n".join(table) + "\n" + END + after)
+        PAGE.write_text(before + BEGIN + "\n".join(lines) + "\n" + END + after)
         return
-    assert [line for line in written.splitlines() if not line.startswith(LATENCY)] == lines
+    assert written.splitlines() == lines
     assert all(columns["python"][each.what] == YES for each in BEHAVIORS if each not in SECTIONS["cells"])

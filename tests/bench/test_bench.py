@@ -32,8 +32,24 @@ def test_quick_run_prints_and_writes_figures(tmp_path: Path):
     assert "endless loop" in result.output
     report = json.loads(path.read_text())
     assert report["provider"] == "local"
-    assert len(report["rows"]) == 1
-    assert report["rows"][0]["median"] > 0
+    (row,) = report["groups"]["deadline"]
+    assert row["median"] > 0
+    assert report["machine"]["cores"] > 0
+
+
+def test_rounds_have_a_median_and_a_range(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    medians = iter([1.0, 5.0, 2.0])
+
+    def measure(plan: BenchPlan) -> list[Row]:
+        return [Row(what="a", unit="ms", median=next(medians), p95=7.0), Row(what="not measured", unit="", median=None)]
+
+    monkeypatch.setattr(display, "measure_display", measure)
+    command = ["--only", "display", "--provider", "local", "--rounds", "3", "--json", str(tmp_path / "figures.json")]
+    result = CliRunner().invoke(app, command, catch_exceptions=False)
+    assert "1.00 to 5.00" in result.output
+    first, second = json.loads((tmp_path / "figures.json").read_text())["groups"]["display"]
+    assert (first["median"], first["low"], first["high"], first["p95"]) == (2.0, 1.0, 5.0, 7.0)
+    assert second["median"] is None
 
 
 @needs_landlock

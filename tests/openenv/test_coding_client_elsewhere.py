@@ -8,9 +8,9 @@ import sys
 import httpx
 import pytest
 
+from benchmarks.peers.openenv_steps import OPENENV_SERVER
 from coding_gym import CodeAction, CodingClient
 from coding_gym.errors import CapacityError, ProtocolError
-from tests.peers.openenv_steps import OPENENV_SERVER
 from tests.support.running_server import free_port, is_healthy
 from tests.support.timing import eventually
 

@@ -24,7 +24,7 @@ from coding_gym_server.workspace.xauthority import write_authority
 __all__ = ["measure_screenshot"]
 
 _SIZE = (640, 480)
-_WINDOW = (Path(__file__).parents[1] / "gallery/gui_programs/scenes/tk_card.py").read_text()
+_WINDOW = (Path(__file__).parents[2] / "tests/gallery/gui_programs/scenes/tk_card.py").read_text()
 _STATIC = f"{_WINDOW}\nroot.mainloop()"
 _INTERPRETER = "import sys, tkinter\nfor line in sys.stdin:\n    exec(eval(line), {})\n    print(flush=True)"
 _TAKE_PICTURE = """

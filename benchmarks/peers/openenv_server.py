@@ -52,7 +52,7 @@ class CodingEnvironment(Environment[CodeAction, CodeObservation, State]):
         try:
             result = self._executor(action.code)
             shown = "" if result.output is None else "\n" + json.dumps(result.output, default=repr)
-        except Exception:  # Any exception of the code is an observation.
+        except Exception:  # noqa: BLE001 - any exception of the code is an observation.
             return CodeObservation(stderr=traceback.format_exc(), exit_code=1, reward=0.0, metadata=metadata)
         return CodeObservation(stdout=result.logs + shown, reward=0.0, metadata=metadata)
 

@@ -13,13 +13,13 @@ CHECKOUT = Path(__file__).parents[2]
 
 
 def compare(*arguments: str) -> str:
-    command = [sys.executable, "-m", "tests.peers", "--provider", "local", "--quick", *arguments]
+    command = [sys.executable, "-m", "benchmarks", "--provider", "local", "--quick", *arguments]
     return subprocess.run(command, cwd=CHECKOUT, check=True, capture_output=True, text=True, timeout=100).stdout
 
 
 def test_unmeasurable_peer_is_skipped_with_reason(tmp_path: Path):
     compare("--only", "openenv", "--json", str(tmp_path / "figures.json"))
-    (row,) = json.loads((tmp_path / "figures.json").read_text())["rows"]
+    (row,) = json.loads((tmp_path / "figures.json").read_text())["groups"]["openenv"]
     assert row["median"] is None
     assert row["note"] == "skipped: OpenEnv's client requires TCP, so provider docker"
 
@@ -27,6 +27,6 @@ def test_unmeasurable_peer_is_skipped_with_reason(tmp_path: Path):
 @pytest.mark.skipif(bool(probe().missing_filter), reason="the local provider needs seccomp")
 def test_jupyter_comparison_writes_both_figures(tmp_path: Path):
     pytest.importorskip("ipykernel")
-    assert "coding_gym and other projects" in compare("--only", "jupyter", "--json", str(tmp_path / "figures.json"))
-    step, peer, ratio = json.loads((tmp_path / "figures.json").read_text())["rows"]
+    assert "ipykernel" in compare("--only", "jupyter", "--json", str(tmp_path / "figures.json"))
+    step, peer, ratio = json.loads((tmp_path / "figures.json").read_text())["groups"]["jupyter"]
     assert ratio["median"] == pytest.approx(peer["median"] / step["median"])

@@ -1,0 +1,1 @@
+"""Other projects, measured in turns with this package."""

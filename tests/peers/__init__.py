@@ -1,1 +1,0 @@
-"""Comparisons with other projects: ``python -m tests.peers`` in a checkout."""
