@@ -20,19 +20,16 @@ from coding_gym.errors import CodingGymError
 SUBMIT = "submit"
 ACTIONS = {
     "repairs/humanize": (
-        SUBMIT,
         r"""sed -i 's/return f"{bytes_} Byte"/return f"{bytes_:.0f} Byte"/' src/humanize/filesize.py""",
         """python -c 'import humanize; print(humanize.naturalsize(1.0), humanize.naturalsize("-1"), sep=", ")'""",
         SUBMIT,
     ),
     "repairs/iniconfig": (
-        SUBMIT,
         r"""sed -i 's/^    tokens = /    data = data.lstrip("\\ufeff")\n&/' src/iniconfig/_parse.py""",
         r"""python -c 'import iniconfig; print(iniconfig.IniConfig("", data="\ufeff[section]\nkey = value").sections)'""",
         SUBMIT,
     ),
     "repairs/tinydb": (
-        SUBMIT,
         r"""sed -i '/def set/,/else:/ s/self.cache.move_to_end/self.cache[key] = value\n            &/' tinydb/utils.py""",
         "git diff --shortstat",
         SUBMIT,

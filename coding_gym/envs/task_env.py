@@ -30,7 +30,6 @@ from coding_gym.tasks.grading import BackgroundGrading, BorrowedSandbox
 from coding_gym.tasks.repository.grading import check_provider, config_for, prepare_session
 from coding_gym.tasks.submission import defined_names, parse
 from coding_gym_server.protocol import Observation, ObservationData, Outcome, ResetOptions, StepAction
-from coding_gym_server.protocol.grading import GradingMode
 
 __all__ = ["SESSIONS_PER_ENV", "CodingTaskEnv", "CodingTaskVectorEnv", "as_suite", "check_repositories"]
 
@@ -50,14 +49,15 @@ class CodingTaskEnv(CodingEnv):
     definitions.
 
     If its tests are ``RepositoryTests``, the agent works in a session of its image, and the action ``submit``, which is not
-    run, submits what it has changed, as the last turn does. The tests run where ``Task.grading`` says; in the mode ``session``,
-    the episode ends with them. Actions are Python or, with ``backend="bash"``, shell commands.
+    run, submits what it has changed, as the last turn does. The tests run where ``Task.grading`` says, and the episode ends
+    with them. Actions are Python or, with ``backend="bash"``, shell commands.
 
     If the task is a program, the observation shows the run of the graded program on the task's sample, ``Task.sample_input``.
     Without a sample, the verdict decides: ``outcome`` is ``ok``, and the exit code 0, if all tests pass, and the output is that
     of the action if it ends without input. With one, they are those of this run, unless the tests ended otherwise.
 
-    An episode is ``terminated`` when all tests have passed, and ``truncated`` after ``max_turns`` steps.
+    An episode is ``terminated`` when all tests have passed, or changes to a repository have been graded, and ``truncated``
+    after ``max_turns`` steps.
 
     Observation:
         ``CodingEnv``'s dict, plus ``prompt``: ``CodeText``, the task description.
@@ -349,7 +349,7 @@ class _TaskEpisode(EpisodeState):
             score = verdict.score or 0.0
             reward = max(score - self._best, 0.0)
             self._best = max(score, self._best)
-            terminated = verdict.solved or verdict.mode is GradingMode.SESSION
+            terminated = verdict.solved or self.repository is not None
             # Agents are told these numbers: in the faithful mode, the number of passed tests would be a partial credit.
             is_partial = verdict.tamper_resistant or verdict.solved
             passed = verdict.passed if is_partial else 0

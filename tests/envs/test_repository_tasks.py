@@ -64,11 +64,12 @@ def test_agent_submits_changes(env):
     obs, reward, terminated, truncated, info = env.step(shell(env, "id -un; ls -A; echo wrong > answer"))
     assert (obs["stdout"], reward, info["graded"]) == ("agent\n", 0.0, False)
     obs, reward, terminated, truncated, info = env.step(" submit\n")
-    assert (reward, terminated, truncated, info["graded"], info["solved"]) == (0.0, False, False, True, False)
+    assert (reward, terminated, truncated, info["graded"], info["solved"]) == (0.0, True, False, True, False)
     assert (obs["stdout"], obs["exit_code"], info["tests_passed"]) == ("", 0, 0)
-    # The session continues, without what is hidden.
+    env.reset(seed=0, options={"task_id": "one"})
+    # What tests hide is not there, and nothing of the last episode.
     obs, *_ = env.step(shell(env, "cat answer; ls hidden; echo one > answer"))
-    assert obs["stdout"] == "wrong\n"
+    assert obs["stdout"] == ""
     obs, reward, terminated, truncated, info = env.step("submit")
     assert (reward, terminated, truncated, info["solved"], info["tests_total"]) == (1.0, True, False, True, 1)
     assert (env.last_verdict.mode, env.last_verdict.tamper_resistant) == ("copy", False)

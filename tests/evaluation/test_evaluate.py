@@ -97,7 +97,7 @@ def test_turns_show_what_failed(suite: Path, tmp_path: Path) -> None:
 
 @pytest.mark.docker
 def test_repositories_are_repaired_with_commands(tmp_path: Path) -> None:
-    """A model writes shell commands, sees what they print, and submits what it has changed."""
+    """A model writes shell commands, sees what they print, and submits what it has changed: once, right or wrong."""
     (tmp_path / "image").mkdir()
     (tmp_path / "image" / "Dockerfile").write_text(
         "FROM debian:trixie-slim\nRUN mkdir /code && echo wrong > /code/word\nWORKDIR /code\n"
@@ -109,17 +109,19 @@ def test_repositories_are_repaired_with_commands(tmp_path: Path) -> None:
     TaskSuite("words", [Task(id="word", prompt="Make it right.", tests=tests)]).save(tmp_path / "words.jsonl")
 
     def answer(body, count):
-        replies = ["```bash\ncat word\n```", "It is wrong.\n```bash\necho right > word\n```", "```\nsubmit\n```"]
-        return completion(replies[len(body["messages"]) // 2 - 1])
+        turn = len(body["messages"]) // 2 - 1
+        command = ("cat word", f"echo {words.pop()} > word" if turn == 1 else "", "submit")[turn]
+        return completion(f"Now:\n```bash\n{command}\n```")
 
+    words = ["right", "left"]
     with ChatEndpoint(answer) as endpoint:
         options = {"provider": "docker", "preload": ()}
         (score,) = evaluate(
-            "tiny", [str(tmp_path / "words.jsonl")], tmp_path / "out", base_url=endpoint.url, env_options=options
+            "tiny", [str(tmp_path / "words.jsonl")], tmp_path / "out", base_url=endpoint.url, samples=2, env_options=options
         ).scores
-    assert (score.samples, score.solved, score.unanswered) == (1, 1, 0)
-    assert "wrong" in endpoint.requests[1]["messages"][-1]["content"]
-    assert len(endpoint.requests) == 3
+    assert (score.samples, score.solved, score.unanswered) == (2, 1, 0)
+    assert sum("wrong" in body["messages"][-1]["content"] for body in endpoint.requests) == 2
+    assert len(endpoint.requests) == 6
 
 
 def test_nothing_to_evaluate() -> None:
