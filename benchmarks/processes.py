@@ -11,10 +11,12 @@ from pathlib import Path
 
 from coding_gym.sandbox.base import Sandbox
 
-__all__ = ["NotMeasurableError", "RssPeak", "find_processes", "find_server", "pss", "rss"]
+__all__ = ["NotMeasurableError", "RssPeak", "cpu_seconds_of_sandboxes", "find_processes", "find_server", "pss", "rss"]
 
 _INITS = {"docker-init", "catatonit", "tini"}
+_PROCESS = re.compile(r"coding[-_]gym[-_]server")
 _POLL_SECONDS = 0.001
+_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class NotMeasurableError(Exception):
@@ -52,13 +54,25 @@ def find_server(pids: list[int]) -> int:
     """
     for pid in pids:
         with contextlib.suppress(OSError):
-            command = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+            command = _command(pid)
             names = " ".join(command)
-            is_server = re.search(r"coding[-_]gym[-_]server", names) and "zygote" not in names
+            is_server = _PROCESS.search(names) and "zygote" not in names
             if is_server and os.path.basename(command[0]) not in _INITS:
                 return pid
     message = "the server is in another pid namespace"
     raise NotMeasurableError(message)
+
+
+def cpu_seconds_of_sandboxes() -> dict[int, float]:
+    """Return the CPU time of each process of all sandboxes on this machine, without its children, by process id."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                if _PROCESS.search(" ".join(_command(int(entry.name)))):
+                    fields = (entry / "stat").read_bytes().rpartition(b")")[2].split()
+                    found[int(entry.name)] = (int(fields[11]) + int(fields[12])) / _TICKS
+    return found
 
 
 def pss(pids: list[int]) -> float:
@@ -117,6 +131,10 @@ def _first_process(sandbox: Sandbox) -> int:
     assert isinstance(sandbox, DockerSandbox)
     sandbox.container.reload()
     return int(sandbox.container.attrs["State"]["Pid"])
+
+
+def _command(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
 
 
 def _kilobytes(text: str, name: str) -> int:

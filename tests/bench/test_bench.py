@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks import branching, display, latency
+from benchmarks import branching, display, latency, scaling
 from benchmarks.__main__ import app
 from benchmarks.baselines import BaselineError, bare_worker
 from benchmarks.branching import prefix_of_equal_cost
@@ -124,6 +124,17 @@ def test_expansions_are_measured_in_turns(monkeypatch: pytest.MonkeyPatch):
     for branched, replayed, ratio in zip(rows[::3], rows[1::3], rows[2::3], strict=True):
         assert ratio.median == pytest.approx(branched.median / replayed.median)
     assert equal.unit == "ms"
+
+
+@needs_landlock
+def test_cpu_time_of_a_step_is_counted(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(scaling, "_SANDBOXES", (2,))
+    monkeypatch.setattr(scaling, "_WORKERS", ())
+    rate, client, busiest = scaling.measure_scaling(BenchPlan(provider="local", quick=True))
+    assert rate.what == "64 environments in 2 sandboxes"
+    assert client.median > 0
+    # One of the two servers does half of the work, and never takes more than one processor.
+    assert 0 < busiest.median <= 1.1e6 / rate.median
 
 
 @needs_landlock
