@@ -13,8 +13,8 @@ from coding_gym.sandbox.base import Sandbox
 
 __all__ = ["NotMeasurableError", "RssPeak", "cpu_seconds_of_sandboxes", "find_processes", "find_server", "pss", "rss"]
 
-_INITS = {"docker-init", "catatonit", "tini"}
 _PROCESS = re.compile(r"coding[-_]gym[-_]server")
+_SERVER = re.compile(r"coding-gym-server |-m coding_gym_server ")
 _POLL_SECONDS = 0.001
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -33,8 +33,7 @@ def find_processes(sandbox: Sandbox) -> list[int]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
-                parent = int((entry / "stat").read_bytes().rpartition(b")")[2].split()[1])
-                children[parent].append(int(entry.name))
+                children[_parent(int(entry.name))].append(int(entry.name))
     found, unseen = [], [ancestor]
     while unseen:
         pid = unseen.pop()
@@ -52,13 +51,14 @@ def find_server(pids: list[int]) -> int:
     Raises:
         NotMeasurableError: If none of the processes is the server: they are on another machine, for example.
     """
+    parents = {}
     for pid in pids:
         with contextlib.suppress(OSError):
-            command = _command(pid)
-            names = " ".join(command)
-            is_server = _PROCESS.search(names) and "zygote" not in names
-            if is_server and os.path.basename(command[0]) not in _INITS:
-                return pid
+            if _SERVER.search(" ".join(_command(pid))):
+                parents[pid] = _parent(pid)
+    # The init of a container and the launcher, which are its ancestors, have the same command line.
+    if server := next((pid for pid in parents if pid not in parents.values()), None):
+        return server
     message = "the server is in another pid namespace"
     raise NotMeasurableError(message)
 
@@ -70,7 +70,7 @@ def cpu_seconds_of_sandboxes() -> dict[int, float]:
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
                 if _PROCESS.search(" ".join(_command(int(entry.name)))):
-                    fields = (entry / "stat").read_bytes().rpartition(b")")[2].split()
+                    fields = _stat(int(entry.name))
                     found[int(entry.name)] = (int(fields[11]) + int(fields[12])) / _TICKS
     return found
 
@@ -131,6 +131,15 @@ def _first_process(sandbox: Sandbox) -> int:
     assert isinstance(sandbox, DockerSandbox)
     sandbox.container.reload()
     return int(sandbox.container.attrs["State"]["Pid"])
+
+
+def _parent(pid: int) -> int:
+    return int(_stat(pid)[1])
+
+
+def _stat(pid: int) -> list[bytes]:
+    """Return the fields after the name of a process; see proc_pid_stat(5)."""
+    return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
 
 
 def _command(pid: int) -> list[str]:

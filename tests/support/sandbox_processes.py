@@ -43,9 +43,10 @@ def server_of(sandbox: Sandbox) -> psutil.Process:
         first = _first_process(sandbox)
         # A launcher has the same command line as the server, its child.
         return next((child for child in first.children() if command_line(child) == command_line(first)), first)
-    lines = {process: command_line(process) for process in processes_of(sandbox)}
-    # The init of the container, before it, names the server, too.
-    return next(process for process, line in reversed(lines.items()) if any(name in line for name in _SERVERS))
+    named = [process for process in processes_of(sandbox) if any(name in command_line(process) for name in _SERVERS)]
+    # The init of the container and the launcher name it, too; process ids begin anew, so that their order says nothing.
+    parents = [process.parent() for process in named]
+    return next(process for process in named if process not in parents)
 
 
 def zygote_of(sandbox: Sandbox) -> psutil.Process:
