@@ -48,11 +48,13 @@ class _Host:
         actor: Handle of the actor.
         call: Reference to its call in progress: ``start`` or ``until_lost``.
         report: Its servers, None while it starts.
+        is_known: Whether the listener has learned of its servers.
     """
 
     actor: Any
     call: Any
     report: HostReport | None = None
+    is_known: bool = False
 
 
 class HostManager:
@@ -91,9 +93,9 @@ class HostManager:
 
     @property
     def starting(self) -> int:
-        """Number of hosts that are starting."""
+        """Number of hosts that are starting, up to when the listener has learned of their servers."""
         with self._lock:
-            return sum(host.report is None for host in self._hosts.values())
+            return sum(not host.is_known for host in self._hosts.values())
 
     def actor(self, node_id: str) -> Any:
         """Return the handle of a node's host.
@@ -208,6 +210,8 @@ class HostManager:
             with self._lock:
                 host.report, host.call = report, host.actor.until_lost.remote()
             self._publish()
+            with self._lock:
+                host.is_known = True
 
     def _lose(self, node_id: str, reason: str) -> None:
         with self._lock:

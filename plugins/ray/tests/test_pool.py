@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from contextlib import ExitStack, closing
 
 import pytest
@@ -27,6 +28,19 @@ def pool(cluster):
     cluster.set_nodes(2)
     with RayPool(**HOST) as pool:
         yield pool
+
+
+def test_start_waits_until_the_pool_knows_all_hosts(cluster, monkeypatch):
+    on_hosts = RayPool.on_hosts
+
+    def learn_late(pool, servers):
+        time.sleep(0.5)
+        on_hosts(pool, servers)
+
+    monkeypatch.setattr(RayPool, "on_hosts", learn_late)
+    cluster.set_nodes(2)
+    with RayPool(**HOST) as pool:
+        assert sorted(pool.hosts.values()) == [PLACES, PLACES]
 
 
 def test_each_node_has_a_host_with_its_places(pool):
