@@ -13,6 +13,7 @@ from coding_gym import plugins
 from coding_gym._validation import check_backend, check_count, check_names, check_one_of
 from coding_gym.client.address import Address
 from coding_gym.errors import ConfigurationError
+from coding_gym_server.languages import packages_of
 
 __all__ = [
     "DOCKER_OPTIONS",
@@ -174,6 +175,8 @@ class SandboxConfig:
             ``docs/packages.md``.
         system_packages: Debian packages to install in addition to those of the image: ``"gcc"``, ``"python3-gi"`` ...; with
             ``local``, this machine must have them. See ``docs/packages.md``.
+        languages: Languages of programs besides Python whose compilers and interpreters to install, such as
+            ``("cpp", "java")``; with ``local``, this machine must have them. See ``docs/languages.md``.
         backend: Default backend, which is ready from the start; ``python`` if None.
         isolation: ``require`` refuses to start if the kernel or the engine cannot isolate sessions, ``prefer`` continues with
             less isolation; the default is ``require`` for ``local`` and ``prefer`` for ``docker``.
@@ -207,6 +210,7 @@ class SandboxConfig:
     preload: tuple[str, ...] = _option(("numpy", "pandas", "matplotlib.pyplot"), _texts("module names"))
     packages: tuple[str, ...] = _option((), _texts("names of packages"))
     system_packages: tuple[str, ...] = _option((), _texts("names of Debian packages"))
+    languages: tuple[str, ...] = _option((), _texts("names of languages"))
     backend: str | None = _option(None, _optional(lambda _, name: check_backend(name)))
     isolation: Literal["require", "prefer"] | None = _option(None, _optional(_one_of("require", "prefer", optional=True)))
     root: bool = _option(False, _check_bool)
@@ -222,7 +226,7 @@ class SandboxConfig:
         for option in fields(self):
             if check := option.metadata.get("check"):
                 check(option.name, getattr(self, option.name))
-        for name in ("preload", "packages", "system_packages"):
+        for name in ("preload", "packages", "system_packages", "languages"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         if self.packages:
             from coding_gym_server.packages.requirements import resolve
@@ -232,6 +236,8 @@ class SandboxConfig:
             from coding_gym_server.packages.system import check_system_packages
 
             _check_names_of("system_packages", check_system_packages, self.system_packages)
+        if self.languages:
+            _check_names_of("languages", packages_of, self.languages)
         object.__setattr__(self, "environment", dict(self.environment))
         if self.image is not None and os.fspath(self.image).startswith(("/", ".")):
             object.__setattr__(self, "image", os.path.abspath(self.image))
@@ -257,11 +263,16 @@ class SandboxConfig:
         if self.root:
             self._check_root()
         addresses = "base_urls" if self.base_urls else "base_url"
-        for name in ("packages", "system_packages"):
+        for name in ("packages", "system_packages", "languages"):
             if getattr(self, addresses) and getattr(self, name):
-                reason = "the server there has the packages that it was started with"
+                reason = "the server there has what it was started with"
                 message = f"{name}= cannot be combined with {addresses}=: {reason}"
                 raise ConfigurationError(message)
+
+    @property
+    def debian_packages(self) -> tuple[str, ...]:
+        """The Debian packages to install: ``system_packages``, and those of the languages."""
+        return tuple(dict.fromkeys((*self.system_packages, *packages_of(self.languages))))
 
     def _check_root(self) -> None:
         is_container = self.provider in ("docker", "auto") and not self.base_url
@@ -333,6 +344,7 @@ class StartKwargs(TypedDict, total=False):
     preload: Sequence[str]
     packages: Sequence[str]
     system_packages: Sequence[str]
+    languages: Sequence[str]
     backend: str | None
     isolation: Literal["require", "prefer"] | None
     root: bool

@@ -8,9 +8,10 @@ import subprocess
 
 from coding_gym.errors import ConfigurationError
 from coding_gym.sandbox.config import SandboxConfig
+from coding_gym_server.languages import PYTHON, find_language
 from coding_gym_server.packages.requirements import ResolvedPackages, resolve
 
-__all__ = ["check_installed_on_machine", "resolve_packages"]
+__all__ = ["check_installed_on_machine", "check_languages_on_machine", "resolve_packages"]
 
 _log = logging.getLogger("coding_gym")
 
@@ -43,6 +44,21 @@ def check_installed_on_machine(names: tuple[str, ...]) -> None:
             f"{', '.join(missing)}: run 'apt install {' '.join(missing)}', or pass provider='docker'"
         )
         raise ConfigurationError(message)
+
+
+def check_languages_on_machine(names: tuple[str, ...]) -> None:
+    """Check that this machine, whose compilers and interpreters local sandboxes use, has those of languages.
+
+    Raises:
+        ConfigurationError: If it lacks any of them.
+    """
+    for name in names:
+        if name != PYTHON and (missing := (language := find_language(name)).missing()):
+            message = (
+                f"A local sandbox has the languages that this machine has, which lacks {', '.join(missing)} for {name}: run "
+                f"'apt install {' '.join(language.packages)}', or pass provider='docker'"
+            )
+            raise ConfigurationError(message)
 
 
 def _is_installed(package: str) -> bool:

@@ -88,7 +88,7 @@ def _path(key: str) -> Path:
 
 
 def _key(task: Task, config: SandboxConfig) -> str:
-    sandbox = (config.provider, config.image, config.base_url, config.base_urls, config.packages, config.system_packages)
+    sandbox = (config.provider, config.image, config.base_url, config.base_urls, config.packages, config.debian_packages)
     return hashlib.sha256(_encoder.encode((_digest_of_grader(), sandbox, task.content_digest, task.limits))).hexdigest()
 
 

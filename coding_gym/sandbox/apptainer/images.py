@@ -41,7 +41,7 @@ def ensure_image(apptainer: str, config: SandboxConfig) -> str:
         ImageBuildError: If it fails to build, or to be converted.
         PackageInstallError: If the packages cannot be installed.
     """
-    has_packages = bool(config.packages or config.system_packages)
+    has_packages = bool(config.packages or config.debian_packages)
     if config.image is not None:
         return _given_image(config.image, has_packages=has_packages)
     if not has_packages and (converted := converted_image(image_name())).is_dir():
@@ -104,7 +104,8 @@ def convert(apptainer: str, client: docker.DockerClient, name: str, converted: P
 
 def _given_image(image: str, *, has_packages: bool) -> str:
     if has_packages:
-        message = "packages= and system_packages= cannot be combined with image= of the apptainer provider: install them in it"
+        options = "packages=, system_packages= and languages="
+        message = f"{options} cannot be combined with image= of the apptainer provider: install them in it"
         raise ConfigurationError(message)
     if "://" not in image and not Path(image).exists():
         message = f"Expected image= to be a .sif file, the directory of an image or a URI of Apptainer, found no {image!r}"

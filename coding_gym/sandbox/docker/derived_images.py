@@ -68,7 +68,7 @@ def ensure_image_with_packages(client: docker.DockerClient, config: SandboxConfi
         PackageInstallError: If pip or apt-get fails; nothing is left behind.
     """
     image = ensure_image(client, config.image)
-    image = ensure_system_packages(client, image, config.system_packages)
+    image = ensure_system_packages(client, image, config.debian_packages)
     return ensure_packages(client, image, resolve_packages(config).requirements)
 
 

@@ -192,8 +192,8 @@ class _Image(NamedTuple):
         if settings is None:
             return cls(ensure_image_with_packages(client, config))
         basis = "which is not based on the default one (see docs/packages.md)"
-        for option, value in (("packages", config.packages), ("system_packages", config.system_packages)):
-            if value:
+        for option in ("packages", "system_packages", "languages"):
+            if getattr(config, option):
                 message = f"{option}= cannot be installed into the image {config.image!r}, {basis}: add them to its Dockerfile"
                 raise ConfigurationError(message)
         return cls(name, settings, ensure_runtime(client))

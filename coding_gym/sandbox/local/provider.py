@@ -37,7 +37,7 @@ def start_local(config: SandboxConfig) -> ProcessTree:
         SandboxStartError: If the server does not start.
     """
     require_filter("local")
-    overlay = _prepare_packages(config) if config.packages or config.system_packages else None
+    overlay = _prepare_packages(config) if config.packages or config.debian_packages else None
 
     def program_in(directory: Path) -> Program:
         return Program(
@@ -54,7 +54,8 @@ def start_local(config: SandboxConfig) -> ProcessTree:
 def _prepare_packages(config: SandboxConfig) -> Path | None:
     """Return the overlay with the packages of a configuration; None if this machine has them all."""
     from coding_gym.sandbox.local.overlay import ensure_overlay
-    from coding_gym.sandbox.packages import check_installed_on_machine, resolve_packages
+    from coding_gym.sandbox.packages import check_installed_on_machine, check_languages_on_machine, resolve_packages
 
     check_installed_on_machine(config.system_packages)
+    check_languages_on_machine(config.languages)
     return ensure_overlay(resolve_packages(config).requirements)

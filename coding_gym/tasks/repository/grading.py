@@ -73,7 +73,7 @@ class RepositoryGrading:
 
     def __init__(self, config: SandboxConfig, *, network: str | None = None) -> None:
         check_provider(config)
-        self._config = replace(config, packages=(), system_packages=())
+        self._config = replace(config, packages=(), system_packages=(), languages=())
         self._network = network or config.network
         self._environments: dict[str, CodingEnv] = {}
 

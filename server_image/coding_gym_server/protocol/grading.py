@@ -1,6 +1,6 @@
 """Wire format of submissions, tests and grading results.
 
-Like the rest of ``protocol``, this module depends on msgspec only.
+Like the rest of ``protocol``, this module depends on msgspec and the table of languages only.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from enum import StrEnum
 from typing import Annotated
 
 import msgspec
+
+from coding_gym_server.languages import PYTHON, find_language
 
 __all__ = [
     "SUBMISSION_MODULE",
@@ -42,9 +44,11 @@ class FileContent(msgspec.Struct, forbid_unknown_fields=True):
 
     Attributes:
         base64: The bytes; in JSON, Base64.
+        is_executable: Whether it can be executed.
     """
 
     base64: bytes
+    is_executable: bool = False
 
 
 class Asserts(msgspec.Struct, tag="asserts", tag_field="type", forbid_unknown_fields=True, frozen=True, kw_only=True):
@@ -112,23 +116,28 @@ class Programs(msgspec.Struct, tag="programs", tag_field="type", forbid_unknown_
     """Runs of the submission as a program, each in a dedicated process.
 
     Attributes:
+        language: Language of the program, such as ``cpp``: a name or an alias of ``coding_gym_server.languages``. Its compiler
+            runs once; time limits do not count the time that an empty program of the language takes.
         cases: The tests.
         tolerance: Absolute and relative tolerance for decimal fractions of the expected output, whichever is larger; integers
             and words have none. None compares fractions as text.
         compare: Which outputs match, a member of ``OutputRule`` or its value.
-        random_seed: Seed of ``random`` in each run, so that a verdict can be reproduced; None draws one from the operating
-            system each time, as plain Python does.
+        random_seed: Seed of Python's ``random`` in each run, so that a verdict can be reproduced; None draws one from the
+            operating system each time, as plain Python does.
 
     Raises:
-        ValueError: If there is no such rule.
+        ValueError: If there is no such rule or language.
     """
 
     cases: tuple[ProgramCase, ...]
     tolerance: float | None = None
     compare: OutputRule = OutputRule.LINES
     random_seed: int | None = 0
+    language: str = PYTHON
 
     def __post_init__(self) -> None:
+        if self.language != PYTHON:
+            find_language(self.language)
         if self.compare not in list(OutputRule):
             message = f"expected compare to be one of {', '.join(OutputRule)}, got {self.compare!r:.100}"
             raise ValueError(message)
@@ -233,7 +242,7 @@ class VerdictOutcome(StrEnum):
     KILLED = "killed"
     """Its process died: a crash, ``os._exit``, a signal."""
     ERROR = "error"
-    """It could not be loaded: a syntax error, an exception, no entry point."""
+    """It could not be loaded or compiled: a syntax error, an exception, no entry point."""
     FAILED = "failed"
     """A test failed."""
 

@@ -371,8 +371,9 @@ def write_files(workspace: Files, files: Mapping[str, str | FileContent]) -> Non
         FilesError: If a path is invalid or a file cannot be written.
     """
     for path, content in files.items():
-        with contextlib.closing(workspace.upload(path)) as upload:
-            upload.write(content.encode() if isinstance(content, str) else content.base64)
+        data = FileContent(content.encode()) if isinstance(content, str) else content
+        with contextlib.closing(workspace.upload(path, is_executable=data.is_executable)) as upload:
+            upload.write(data.base64)
             upload.finish()
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
 from coding_gym_server.ipc.text import truncate_middle
+from coding_gym_server.languages import LanguageMissingError
 from coding_gym_server.protocol import (
     MAX_FRAME_BYTES,
     PROTOCOL_VERSION,
@@ -251,7 +252,13 @@ class _Conversation:
         except BadRequestError as error:
             last = error.data.code is ErrorCode.SESSION_ERROR
             response = ErrorMessage(error.data)
-        except (FilesError, ScreenUnavailableError, InvalidScreenRequestError, UnknownBackendError) as error:
+        except (
+            FilesError,
+            LanguageMissingError,
+            ScreenUnavailableError,
+            InvalidScreenRequestError,
+            UnknownBackendError,
+        ) as error:
             faults = [value_error(["data", field_of(error)], str(error))]
             response = ErrorMessage(ErrorData(message=str(error), code=ErrorCode.VALIDATION_ERROR, errors=faults))
         except OnlyForkError as error:

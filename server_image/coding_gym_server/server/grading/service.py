@@ -17,6 +17,7 @@ from coding_gym_server.ipc.async_channel import ChannelClosedError
 from coding_gym_server.ipc.zygote_messages import SUBMISSION
 from coding_gym_server.isolation.profile import IsolationProfile
 from coding_gym_server.protocol.grading import Graded, GradingMode, Submission, TaskCheck, VerdictOutcome
+from coding_gym_server.server.grading.builds import Builds
 from coding_gym_server.server.grading.compiled_programs import CompiledPrograms
 from coding_gym_server.server.grading.faithful.question_cache import QuestionCache
 from coding_gym_server.server.grading.grading_slots import GradingSlots, OverloadedError, StartDeadline
@@ -50,6 +51,7 @@ _WORKERS_PER_SLOT = 3
 """Number of workers, of each mode and with other libraries, that are kept for each submission that is graded concurrently."""
 
 _MAX_COMPILED_BYTES = 32 << 20
+_MAX_BUILT_BYTES = 128 << 20
 
 _Result = TypeVar("_Result")
 
@@ -71,6 +73,7 @@ class GradingService:
 
     Attributes:
         slots: Slots of the submissions and programs that run at the same time.
+        builds: Programs that have been compiled.
     """
 
     def __init__(
@@ -98,6 +101,7 @@ class GradingService:
         self._max_workers = workers * _WORKERS_PER_SLOT
         self._questions = QuestionCache()
         self._compiled = CompiledPrograms(max_bytes=_MAX_COMPILED_BYTES)
+        self.builds = Builds(max_bytes=_MAX_BUILT_BYTES)
         self._busy: set[GradingWorker] = set()
         self._background: set[asyncio.Task[Any]] = set()
         self.slots = GradingSlots(workers)
@@ -337,7 +341,7 @@ class GradingService:
             system = SubmissionSystem(self._base / f"submissions-{next(self._numbers)}")
         try:
             return await GradingWorker.open(
-                system, libraries, zygote=zygote, compiled=self._compiled, questions=self._questions
+                system, libraries, zygote=zygote, compiled=self._compiled, builds=self.builds, questions=self._questions
             )
         except BaseException:
             self._return_user(user)

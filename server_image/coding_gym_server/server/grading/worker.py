@@ -17,6 +17,7 @@ from coding_gym_server.ipc.async_channel import AsyncChannel, ChannelClosedError
 from coding_gym_server.ipc.plain_messages import MAX_REPORT_BYTES, PlainReport, RunPlain, plain_reports
 from coding_gym_server.ipc.question_messages import MAX_QUESTION_REPORT_BYTES, AskQuestions, QuestionReport, question_reports
 from coding_gym_server.ipc.text import truncate_middle
+from coding_gym_server.languages import PYTHON, Language
 from coding_gym_server.linux import oom
 from coding_gym_server.protocol.grading import (
     Asserts,
@@ -34,10 +35,18 @@ from coding_gym_server.protocol.grading import (
 )
 from coding_gym_server.remote_objects.program_messages import RunProgram
 from coding_gym_server.server.grading.agreement import ENDS, PlainRun, agreed, faithful, reason_of
+from coding_gym_server.server.grading.builds import Build, Builds
 from coding_gym_server.server.grading.compiled_programs import CompiledPrograms
 from coding_gym_server.server.grading.faithful.question_cache import QuestionCache
 from coding_gym_server.server.grading.faithful.questions import Questions, make_questions
 from coding_gym_server.server.grading.grading_slots import StartDeadline
+from coding_gym_server.server.grading.language_programs import (
+    build_of,
+    compilation_of,
+    compiler_message,
+    language_of,
+    program_of,
+)
 from coding_gym_server.server.grading.output_match import is_same_output
 from coding_gym_server.server.grading.program_delivery import ProgramDelivery
 from coding_gym_server.server.grading.program_run import Program, ProgramRun, program_file
@@ -74,6 +83,7 @@ class GradingWorker:
         libraries: Names of the modules that they and the test runners have imported.
         test_runners: Root of test runners with their files.
         compiled: Programs of ``run`` that have been compiled before; submissions share none.
+        builds: Programs in other languages that have been compiled before.
         questions: The questions of tasks of the faithful mode.
 
     Attributes:
@@ -89,6 +99,7 @@ class GradingWorker:
         libraries: frozenset[str],
         test_runners: TestRunners,
         compiled: CompiledPrograms,
+        builds: Builds,
         questions: QuestionCache,
     ) -> None:
         self.libraries = libraries
@@ -98,6 +109,7 @@ class GradingWorker:
         self._kill_reason = ""
         self._test_runners = test_runners
         self._compiled = compiled
+        self._builds = builds
         self._questions = questions
 
     @classmethod
@@ -108,6 +120,7 @@ class GradingWorker:
         *,
         zygote: ZygoteHandle,
         compiled: CompiledPrograms,
+        builds: Builds,
         questions: QuestionCache,
     ) -> GradingWorker:
         """Create a grading worker.
@@ -117,6 +130,7 @@ class GradingWorker:
             libraries: Names of the modules to import for submissions and their tests.
             zygote: Forks the roots.
             compiled: Programs that have been compiled before.
+            builds: Programs in other languages that have been compiled before.
             questions: The questions of tasks of the faithful mode.
 
         Raises:
@@ -127,7 +141,7 @@ class GradingWorker:
         """
         host = await SubmissionHost.start(system, libraries, zygote=zygote)
         try:
-            return cls(host, libraries, await TestRunners.start(host, libraries, zygote), compiled, questions)
+            return cls(host, libraries, await TestRunners.start(host, libraries, zygote), compiled, builds, questions)
         except BaseException:
             host.close()
             system.discard()
@@ -376,17 +390,28 @@ class GradingWorker:
     async def _run_programs(self, submission: Submission, tests: Programs) -> Graded:
         graded = Graded(outcome=VerdictOutcome.PASSED)
         compiled = CompiledPrograms(max_bytes=_MAX_COMPILED_BYTES)
-        file, limit = program_file(submission.files), submission.limits.max_output_chars
+        limit = submission.limits.max_output_chars
         cases: list[CaseResult] = []
-        for number, case in enumerate(tests.cases):
+        if tests.language == PYTHON:
+            file = program_file(submission.files)
             program = Program(
-                request=RunProgram(submission.code, case.stdin, file=file, random_seed=tests.random_seed),
+                request=RunProgram(submission.code, "", file=file, random_seed=tests.random_seed),
                 limits=submission.limits,
                 files=submission.files,
-                max_stdout_chars=max(len(case.stdout) + _EXTRA_OUTPUT_CHARS, limit),
+                max_stdout_chars=limit,
                 max_stderr_chars=limit,
             )
-            run = await self._execute(program, compiled, StartDeadline())
+        else:
+            language = language_of(tests.language, submission.code)
+            build = await self._build(language, submission) if language.compile else None
+            if build is not None and not build.product:
+                message = compiler_message(language, build.run)
+                return Graded(outcome=VerdictOutcome.ERROR, message=message, cases=tuple(not_run(submission)))
+            program = program_of(language, build, submission)
+        for number, case in enumerate(tests.cases):
+            request = msgspec.structs.replace(program.request, stdin=case.stdin)
+            most = max(len(case.stdout) + _EXTRA_OUTPUT_CHARS, limit)
+            run = await self._execute(replace(program, request=request, max_stdout_chars=most), compiled, StartDeadline())
             outcome, message = self._case_outcome(run, case, tests)
             result = CaseResult(name=str(number), outcome=outcome, message=message, seconds=run.seconds)
             cases.append(result)
@@ -402,6 +427,17 @@ class GradingWorker:
             graded.message = cases[0].message
         graded.cases = (*cases, *not_run(submission)[len(cases) :])
         return graded
+
+    async def _build(self, language: Language, submission: Submission) -> Build:
+        """Compile a program, unless it has been compiled before."""
+        compilation = compilation_of(language, submission.code, submission.files)
+
+        async def make() -> Build:
+            run = await self._execute(compilation, self._compiled, StartDeadline())
+            await self._host.clean_up()
+            return build_of(language, run)
+
+        return await self._builds.get(language, compilation.files, make)
 
     async def run(self, program: Program, deadline: StartDeadline) -> ProgramRun:
         """Run a program; its errors are part of the result. ``settle`` must be called before the next one.

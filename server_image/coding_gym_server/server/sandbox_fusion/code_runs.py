@@ -5,12 +5,15 @@ from __future__ import annotations
 import base64
 import binascii
 
+from coding_gym_server.languages import Language, LanguageMissingError
 from coding_gym_server.protocol.grading import FileContent
+from coding_gym_server.server.grading.builds import Build
+from coding_gym_server.server.grading.language_programs import build_of, compilation_of
 from coding_gym_server.server.grading.libraries import libraries_in
 from coding_gym_server.server.grading.program_run import Program, ProgramRun
 from coding_gym_server.server.grading.service import GradingService
 from coding_gym_server.server.grading.submission_run import RunLimits
-from coding_gym_server.server.sandbox_fusion.languages import LanguageError, launch
+from coding_gym_server.server.sandbox_fusion.languages import LanguageError, Launch, launch
 from coding_gym_server.server.sandbox_fusion.messages import (
     CommandResult,
     CommandStatus,
@@ -63,17 +66,38 @@ class CodeRuns:
             OSError: If the sandbox failed to run it.
             EOFError: If the sandbox ends.
         """
+        compiled = None
         try:
-            program = await in_thread(_program_of, request) if request.files else _program_of(request)
-            run = await self._grading.run(program, max_wait=MAX_WAIT_SECONDS)
+            files = await in_thread(decode_files, request.files) if request.files else {}
+            launched = _launch(request)
+            if launched.language is not None and launched.language.compile:
+                build = await self._build(launched.language, request, files)
+                compiled = _result_of(build.run)
+                if not build.product:
+                    return RunResponse(status=RunStatus.FAILED, message=build.run.kill_reason, compile_result=compiled)
+                files[launched.language.product] = FileContent(build.product, is_executable=True)
+            elif launched.file is not None:
+                files[launched.file] = request.code
+            run = await self._grading.run(_program_of(request, launched, files), max_wait=MAX_WAIT_SECONDS)
         except StorageError:
             raise
-        except (LanguageError, FilesError) as error:
+        except (LanguageError, LanguageMissingError, FilesError) as error:
             return RunResponse(status=RunStatus.SANDBOX_ERROR, message=str(error))
         result = _result_of(run)
-        files = await in_thread(encoded, run.files) if run.files else {}
+        contents = await in_thread(encoded, run.files) if run.files else {}
         message = "; ".join(filter(None, (run.kill_reason, *run.refused)))
-        return RunResponse(status=status_of([result]), message=message, run_result=result, files=files)
+        return RunResponse(
+            status=status_of([result]), message=message, compile_result=compiled, run_result=result, files=contents
+        )
+
+    async def _build(self, language: Language, request: RunRequest, files: dict[str, str | FileContent]) -> Build:
+        """Compile a program, unless it has been compiled before."""
+        compilation = compilation_of(language, request.code, files, _limits(request.compile_timeout))
+
+        async def make() -> Build:
+            return build_of(language, await self._grading.run(compilation, max_wait=MAX_WAIT_SECONDS))
+
+        return await self._grading.builds.get(language, compilation.files, make)
 
 
 def decode_files(files: dict[str, str | None]) -> dict[str, str | FileContent]:
@@ -104,17 +128,20 @@ def memory_limit(mebibytes: int) -> int | None:
     return min(mebibytes, _MAX_MEBIBYTES) * _MEBIBYTE if mebibytes > 0 else None
 
 
-def _program_of(request: RunRequest) -> Program:
+def _launch(request: RunRequest) -> Launch:
     limit = memory_limit(request.memory_limit_MB)
-    keeps_file = bool(request.fetch_files)
-    launched = launch(request.language, request.code, request.stdin or "", limit, keeps_file=keeps_file)
-    files = decode_files(request.files)
-    if launched.file is not None:
-        files[launched.file] = request.code
-    seconds = time_limit(request.run_timeout)
+    return launch(request.language, request.code, request.stdin or "", limit, keeps_file=bool(request.fetch_files))
+
+
+def _limits(seconds: float) -> RunLimits:
+    seconds = time_limit(seconds)
+    return RunLimits(wall_timeout=seconds, max_seconds=seconds + MAX_WAIT_SECONDS)
+
+
+def _program_of(request: RunRequest, launched: Launch, files: dict[str, str | FileContent]) -> Program:
     return Program(
         request=launched.request,
-        limits=RunLimits(wall_timeout=seconds, max_seconds=seconds + MAX_WAIT_SECONDS),
+        limits=_limits(request.run_timeout),
         files=files,
         fetch=tuple(request.fetch_files),
         libraries=launched.libraries | libraries_in(request.code) if request.language in ("python", "pytest") else frozenset(),

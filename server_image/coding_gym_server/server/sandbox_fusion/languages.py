@@ -10,7 +10,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from coding_gym_server.languages import Language, UnknownLanguageError, languages
 from coding_gym_server.remote_objects.program_messages import RunCommand, RunProgram
+from coding_gym_server.server.grading.language_programs import language_of
 
 __all__ = ["AVAILABLE", "LanguageError", "Launch", "launch"]
 
@@ -33,11 +35,13 @@ class Launch(NamedTuple):
         request: The request to the process that runs it.
         file: File of the working directory that has its source; None if none has, or the process writes it.
         libraries: Modules to import in advance.
+        language: Its language in the table, which may have a compiler; None if it is another one.
     """
 
     request: RunProgram | RunCommand
     file: str | None = None
     libraries: frozenset[str] = frozenset()
+    language: Language | None = None
 
 
 def launch(language: str, code: str, stdin: str, max_memory_bytes: int | None, *, keeps_file: bool = False) -> Launch:
@@ -52,14 +56,25 @@ def launch(language: str, code: str, stdin: str, max_memory_bytes: int | None, *
 
     Raises:
         LanguageError: If the language is not available.
+        LanguageMissingError: If this sandbox lacks what it needs.
     """
     if language not in AVAILABLE:
-        message = f"The language {language!r} is not available in this sandbox; available: {', '.join(AVAILABLE)}"
-        raise LanguageError(message)
+        return _from_table(language, code, stdin, max_memory_bytes)
     launched = AVAILABLE[language](code, stdin, max_memory_bytes)
     if keeps_file and isinstance(launched.request, RunProgram):
         return launched._replace(request=msgspec.structs.replace(launched.request, keeps_file=True))
     return launched
+
+
+def _from_table(name: str, code: str, stdin: str, max_memory_bytes: int | None) -> Launch:
+    try:
+        language = language_of(name, code)
+    except UnknownLanguageError:
+        known = ", ".join([*AVAILABLE, *(known for known in languages() if known not in AVAILABLE)])
+        message = f"The language {name!r} is not available in this sandbox; available: {known}"
+        raise LanguageError(message) from None
+    request = RunCommand(language.run, stdin, dict(language.variables), max_memory_bytes)
+    return Launch(request, language.file, language=language)
 
 
 def _python(code: str, stdin: str, max_memory_bytes: int | None) -> Launch:

@@ -1,0 +1,164 @@
+"""Languages of programs: what compiles and runs them, and what a sandbox needs for that, from ``languages.toml``.
+
+Python is none of these: its programs run in processes that are forked from a warm interpreter.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import shutil
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import msgspec
+
+__all__ = ["PYTHON", "Language", "LanguageMissingError", "UnknownLanguageError", "find_language", "languages", "packages_of"]
+
+PYTHON = "python"
+
+_TABLE = Path(__file__).with_name("languages.toml")
+_NAME = "main"
+
+
+class UnknownLanguageError(ValueError):
+    """There is no language of a name."""
+
+
+class LanguageMissingError(ValueError):
+    """A sandbox lacks what a language needs.
+
+    Args:
+        language: The language.
+        missing: The programs that it lacks.
+    """
+
+    def __init__(self, language: Language, missing: Iterable[str]) -> None:
+        super().__init__(
+            f"The sandbox lacks {', '.join(missing)}, which programs in {language.name} need: pass "
+            f"languages=({language.name!r},), or provider='local' on a machine that has {', '.join(language.packages)}"
+        )
+
+
+class _Entry(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    """A language, as the table has it; see ``Language``."""
+
+    aliases: tuple[str, ...] = ()
+    file: str
+    name_of_file: str = ""
+    compile: tuple[str, ...] = ()
+    product: str = ""
+    run: tuple[str, ...]
+    needs: tuple[str, ...] = ()
+    packages: tuple[str, ...]
+    variables: dict[str, str] = {}
+    compile_seconds: float = 20.0
+    start_seconds: float = 0.0
+    variants: dict[str, tuple[str, ...]] = {}
+
+
+class Language(msgspec.Struct, kw_only=True, frozen=True):
+    """What compiles and runs programs of a language. ``{name}`` in the file and the commands is the name of the program.
+
+    Attributes:
+        name: Its name.
+        file: File of the working directory that has the source.
+        name_of_file: Regular expression whose group is the name of a program, found in its source; if there is none, or it is
+            not found, the name is ``main``.
+        compile: Command that compiles the source; empty if ``run`` runs it.
+        product: File that the command makes, which is all that ``run`` needs; the source if there is no command.
+        run: Command that runs a program.
+        needs: Programs of which all must be there.
+        packages: Debian packages that have them.
+        variables: Environment variables of both commands.
+        compile_seconds: CPU time in which a program has to be compiled.
+        start_seconds: CPU time that an empty program takes to start, which limits do not count.
+    """
+
+    name: str
+    file: str
+    name_of_file: str
+    compile: tuple[str, ...]
+    product: str
+    run: tuple[str, ...]
+    needs: tuple[str, ...]
+    packages: tuple[str, ...]
+    variables: Mapping[str, str]
+    compile_seconds: float
+    start_seconds: float
+
+    def of_program(self, source: str) -> Language:
+        """Return the language with the file and the commands for a program."""
+        found = re.search(self.name_of_file, source) if self.name_of_file else None
+        name = _NAME if found is None else found[1]
+        return msgspec.structs.replace(
+            self,
+            file=self.file.replace("{name}", name),
+            compile=tuple(part.replace("{name}", name) for part in self.compile),
+            run=tuple(part.replace("{name}", name) for part in self.run),
+        )
+
+    def missing(self) -> list[str]:
+        """Return the programs that this machine lacks."""
+        return [program for program in self.needs if shutil.which(program) is None]
+
+
+@functools.cache
+def languages() -> dict[str, Language]:
+    """Return all languages but Python, by name; variants such as ``cpp20`` are languages of their own."""
+    found = {}
+    for name, entry in _table().items():
+        for variant, options in {name: (), **entry.variants}.items():
+            found[variant] = Language(
+                name=variant,
+                file=entry.file,
+                name_of_file=entry.name_of_file,
+                compile=(*entry.compile, *options) if entry.compile else (),
+                product=entry.product or entry.file,
+                run=entry.run,
+                needs=entry.needs or tuple(dict.fromkeys(_programs(entry))),
+                packages=entry.packages,
+                variables=entry.variables,
+                compile_seconds=entry.compile_seconds,
+                start_seconds=entry.start_seconds,
+            )
+    return found
+
+
+def find_language(name: str) -> Language:
+    """Return the language of a name or an alias, in any case.
+
+    Raises:
+        UnknownLanguageError: If there is none.
+    """
+    wanted = name.lower()
+    canonical = _aliases().get(wanted, wanted)
+    if canonical not in languages():
+        message = f"expected a language, one of {', '.join([PYTHON, *languages()])}, got {name!r:.100}"
+        raise UnknownLanguageError(message)
+    return languages()[canonical]
+
+
+def packages_of(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the Debian packages of languages.
+
+    Raises:
+        UnknownLanguageError: If one is not known.
+    """
+    found = (find_language(name).packages for name in names if name != PYTHON)
+    return tuple(dict.fromkeys(package for packages in found for package in packages))
+
+
+@functools.cache
+def _table() -> dict[str, _Entry]:
+    return msgspec.convert(tomllib.loads(_TABLE.read_text(encoding="utf-8")), dict[str, _Entry])
+
+
+@functools.cache
+def _aliases() -> dict[str, str]:
+    return {alias: name for name, entry in _table().items() for alias in entry.aliases}
+
+
+def _programs(entry: _Entry) -> list[str]:
+    return [command[0] for command in (entry.compile, entry.run) if command and not command[0].startswith("./")]
