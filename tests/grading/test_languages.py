@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -159,6 +160,11 @@ def test_table():
     for language in languages().values():
         assert language.needs
         assert language.product == language.file or language.compile
+
+
+def test_page_has_all_languages():
+    page = (Path(__file__).parents[2] / "docs" / "languages.md").read_text()
+    assert all(f"`{name}`" in page for name in languages())
 
 
 def test_java_programs_have_the_file_of_their_public_class():

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from coding_gym_server.languages import UnknownLanguageError, find_language, languages
 from coding_gym_server.server.sandbox_fusion.languages import AVAILABLE
 from coding_gym_server.server.sandbox_fusion.messages import LANGUAGES
 
@@ -70,11 +71,44 @@ def test_memory_limit_does_not_count_what_engines_reserve(run_code, language):
     assert run_code(code.format(500), language=language, memory_limit_MB=200)["status"] == "Failed"
 
 
-@pytest.mark.parametrize("language", sorted(set(LANGUAGES) - set(AVAILABLE)))
+def _is_known(language):
+    try:
+        find_language(language)
+    except UnknownLanguageError:
+        return language in AVAILABLE
+    return True
+
+
+@pytest.mark.parametrize("language", sorted(language for language in LANGUAGES if not _is_known(language)))
 def test_other_languages_are_refused_by_name(run_code, language):
     answer = run_code("x", language=language)
     assert answer["status"] == "SandboxError"
-    assert answer["message"] == (
-        f"The language {language!r} is not available in this sandbox; available: python, pytest, bash, nodejs, typescript"
-    )
+    available = "python, pytest, bash, nodejs, typescript, c, cpp, cpp11, "
+    assert answer["message"].startswith(f"The language {language!r} is not available in this sandbox; available: {available}")
     assert answer["run_result"] is None
+
+
+@pytest.mark.parametrize("language", sorted(languages()))
+def test_languages_that_are_not_there_are_refused(run_code, provider, language):
+    if provider != "local" or not (missing := find_language(language).missing()):
+        pytest.skip("this machine has it")
+    answer = run_code("x", language=language)
+    assert answer["status"] == "SandboxError"
+    assert answer["message"].startswith(f"The sandbox lacks {', '.join(missing)}, which programs in {language} need")
+
+
+def test_compiled_program_and_its_compiler_have_results(run_code):
+    if find_language("cpp").missing():
+        pytest.skip("this machine lacks g++")
+    code = '#include <iostream>\n#include "n.h"\nint main() { int a; std::cin >> a; std::cout << a * n; return 4; }'
+    answer = run_code(code, language="cpp", stdin="21", files={"n.h": "I2RlZmluZSBuIDIK"}, fetch_files=["n.h"])
+    assert (answer["status"], answer["run_result"]["stdout"], answer["run_result"]["return_code"]) == ("Failed", "42", 4)
+    assert (answer["compile_result"]["status"], answer["compile_result"]["return_code"]) == ("Finished", 0)
+    assert answer["files"] == {"n.h": "I2RlZmluZSBuIDIK"}
+    answer = run_code("int main() { return x; }", language="cpp")
+    assert (answer["status"], answer["compile_result"]["return_code"], answer["run_result"]) == ("Failed", 1, None)
+    assert "was not declared" in answer["compile_result"]["stderr"]
+    answer = run_code("int main() { return 0; }", language="cpp", compile_timeout=0.001)
+    assert answer["compile_result"]["status"] == "TimeLimitExceeded"
+    # Which says nothing about the next request.
+    assert run_code("int main() { return 0; }", language="cpp")["status"] == "Success"

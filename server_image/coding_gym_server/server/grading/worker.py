@@ -433,9 +433,7 @@ class GradingWorker:
         compilation = compilation_of(language, submission.code, submission.files)
 
         async def make() -> Build:
-            run = await self._execute(compilation, self._compiled, StartDeadline())
-            await self._host.clean_up()
-            return build_of(language, run)
+            return build_of(language, await self._execute(compilation, self._compiled, StartDeadline()))
 
         return await self._builds.get(language, compilation.files, make)
 

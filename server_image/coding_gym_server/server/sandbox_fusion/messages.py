@@ -73,9 +73,9 @@ class RunRequest(msgspec.Struct, kw_only=True):
 
     Attributes:
         code: The source code.
-        language: One of ``LANGUAGES``.
+        language: One of ``LANGUAGES``, or of ``coding_gym_server.languages``.
         stdin: Standard input.
-        compile_timeout: Seconds to compile a program in; no available language has a separate compilation.
+        compile_timeout: Seconds to compile a program in, if its language has a compiler.
         run_timeout: Seconds to run a program in.
         memory_limit_MB: Memory of each process in mebibytes; not limited beyond the sandbox's limit if it is not positive.
         files: Base64 contents of files of the working directory by path; None is ignored.
@@ -98,7 +98,7 @@ class RunResponse(msgspec.Struct, kw_only=True):
     Attributes:
         status: How the request ended.
         message: Why nothing was run, or what else there is to know; empty otherwise.
-        compile_result: Result of the compiler; None, because no available language has one.
+        compile_result: Result of the compiler; None if the language has none.
         run_result: Result of the program; None if nothing was run.
         executor_pod_name: None.
         files: Base64 contents of the requested files that exist.
