@@ -199,7 +199,7 @@ class GradingConnection:
                 self._release_sandbox(is_stuck=isinstance(error, TransportTimeoutError))
                 self._on_loss()
             else:
-                if not verdict.is_infrastructure:
+                if not verdict.is_infrastructure or verdict.checker_failed:
                     return verdict
                 message = verdict.message
                 self._release_sandbox()
@@ -335,10 +335,13 @@ def _grade_in_parts(session: Session, submission: Submission, task: Task) -> Gra
 
 def _answer_time(submission: Submission, runs: int) -> float:
     """Return the seconds within which a submission is graded with a number of runs, or one for each program."""
+    # Limits may be invalid, which the response says.
+    seconds = max(0.0, submission.limits.max_seconds)
     if isinstance(submission.tests, Programs):
         runs = max(runs, len(submission.tests.cases))
-    # Limits may be invalid, which the response says.
-    return max(0.0, submission.limits.max_seconds) * runs + _ANSWER_SLACK
+        if submission.tests.checker is not None:
+            seconds += submission.tests.checker.limits.max_seconds
+    return seconds * runs + _ANSWER_SLACK
 
 
 def _parts(submission: Submission, task: Task) -> list[Submission]:
@@ -375,6 +378,7 @@ def _merged(parts: list[Graded]) -> Graded:
         load_seconds=parts[0].load_seconds,
         seconds=sum(part.seconds for part in parts),
         cpu_seconds=sum(part.cpu_seconds for part in parts),
+        checker_failed=worst.checker_failed,
     )
 
 

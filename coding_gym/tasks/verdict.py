@@ -35,6 +35,7 @@ class Verdict:
         executed: Audit event by which isolated tests executed what the submission may have chosen, such as
             ``pickle.find_class``; empty if they did not.
         reward: Reward that the tests have written, 0 to 1; None if they write none.
+        checker_failed: Whether the outcome is ``infrastructure`` because the checker of the task did not decide.
         is_repeat: Whether it is the verdict on an equal submission, so that this one was not graded again.
     """
 
@@ -53,6 +54,7 @@ class Verdict:
     is_weak: bool = False
     executed: str = ""
     reward: float | None = None
+    checker_failed: bool = False
     is_repeat: bool = False
 
     @classmethod
@@ -80,6 +82,7 @@ class Verdict:
             is_weak=graded.is_weak,
             executed=graded.executed,
             reward=graded.reward,
+            checker_failed=graded.checker_failed,
         )
 
     def _repr_html_(self) -> str:
@@ -119,8 +122,8 @@ class Verdict:
     def score(self) -> float | None:
         """Fraction of tests that passed, 0 to 1; None after an infrastructure error, to keep it out of averages.
 
-        In the faithful mode, and for changes to repositories, 1 if all tests passed, and 0 otherwise, unless the tests write a
-        reward.
+        A test to which a checker has given points counts in part. In the faithful mode, and for changes to repositories, 1 if
+        all tests passed, and 0 otherwise, unless the tests write a reward.
         """
         if self.is_infrastructure:
             return None
@@ -128,7 +131,8 @@ class Verdict:
             return self.reward
         if self.mode in _ALL_OR_NOTHING:
             return float(self.solved)
-        return self.passed / self.total if self.total else 0.0
+        scores = [float(case.outcome is CaseOutcome.PASSED) if case.score is None else case.score for case in self.cases]
+        return sum(scores) / self.total if self.total else 0.0
 
     @property
     def solved(self) -> bool:

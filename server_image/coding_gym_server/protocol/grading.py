@@ -17,6 +17,7 @@ __all__ = [
     "Asserts",
     "CaseOutcome",
     "CaseResult",
+    "Checker",
     "FileContent",
     "Graded",
     "GradingLimits",
@@ -112,6 +113,52 @@ class ProgramCase(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_on
     stdout: str
 
 
+class GradingLimits(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """Resource limits of a submission, which do not depend on other load on the machine. CPU time is the decisive one.
+
+    Attributes:
+        cpu_timeout: CPU time of a submission with all its tests, over all its processes, in seconds; for programs, per run.
+        wall_timeout: Wall-clock time of a submission with all its tests, in seconds; for programs, per run. Time in which a
+            process waits for a processor does not count, as far as the kernel reports it.
+        max_output_chars: Maximum number of code points kept of stdout, and of stderr.
+    """
+
+    cpu_timeout: Seconds = 10.0
+    wall_timeout: Seconds = 60.0
+    max_output_chars: Annotated[int, msgspec.Meta(ge=0)] = 2000
+
+    @property
+    def max_seconds(self) -> float:
+        """Wall-clock time after which a submission or a run is ended even if its processes were waiting for a processor."""
+        return _MAX_WALL_FACTOR * self.wall_timeout
+
+
+class Checker(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """A program that decides whether an output is right, by the convention of testlib.
+
+    Its arguments are the names of three files: the input, the output and the expected output of a case. Its exit code is 0 for
+    a right output, 1 or 2 for a wrong one, or 7 for one that gets the points with which its message begins, as ``points 0.5``.
+    Any other end is a failure of the checker, which says nothing about the submission; so is an exception of one in Python.
+
+    Attributes:
+        code: The source code.
+        language: Its language, as in ``Programs``.
+        files: Files beside it, such as ``testlib.h``: paths to contents.
+        limits: Resource limits of a run.
+        max_points: Points of a right output.
+    """
+
+    code: str
+    language: str = PYTHON
+    files: dict[str, str | FileContent] = {}
+    limits: GradingLimits = GradingLimits()
+    max_points: Annotated[float, msgspec.Meta(gt=0)] = 1.0
+
+    def __post_init__(self) -> None:
+        if self.language != PYTHON:
+            find_language(self.language)
+
+
 class Programs(msgspec.Struct, tag="programs", tag_field="type", forbid_unknown_fields=True, frozen=True, kw_only=True):
     """Runs of the submission as a program, each in a dedicated process.
 
@@ -122,6 +169,7 @@ class Programs(msgspec.Struct, tag="programs", tag_field="type", forbid_unknown_
         tolerance: Absolute and relative tolerance for decimal fractions of the expected output, whichever is larger; integers
             and words have none. None compares fractions as text.
         compare: Which outputs match, a member of ``OutputRule`` or its value.
+        checker: Decides which outputs match, instead of ``compare`` and ``tolerance``.
         random_seed: Seed of Python's ``random`` in each run, so that a verdict can be reproduced; None draws one from the
             operating system each time, as plain Python does.
 
@@ -134,6 +182,7 @@ class Programs(msgspec.Struct, tag="programs", tag_field="type", forbid_unknown_
     compare: OutputRule = OutputRule.LINES
     random_seed: int | None = 0
     language: str = PYTHON
+    checker: Checker | None = None
 
     def __post_init__(self) -> None:
         if self.language != PYTHON:
@@ -161,26 +210,6 @@ class GradingMode(StrEnum):
     """In a new session with all changes of the submission's, but none of its processes."""
     SESSION = "session"
     """In the session of the submission, at its end, with its processes."""
-
-
-class GradingLimits(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """Resource limits of a submission, which do not depend on other load on the machine. CPU time is the decisive one.
-
-    Attributes:
-        cpu_timeout: CPU time of a submission with all its tests, over all its processes, in seconds; for programs, per run.
-        wall_timeout: Wall-clock time of a submission with all its tests, in seconds; for programs, per run. Time in which a
-            process waits for a processor does not count, as far as the kernel reports it.
-        max_output_chars: Maximum number of code points kept of stdout, and of stderr.
-    """
-
-    cpu_timeout: Seconds = 10.0
-    wall_timeout: Seconds = 60.0
-    max_output_chars: Annotated[int, msgspec.Meta(ge=0)] = 2000
-
-    @property
-    def max_seconds(self) -> float:
-        """Wall-clock time after which a submission or a run is ended even if its processes were waiting for a processor."""
-        return _MAX_WALL_FACTOR * self.wall_timeout
 
 
 class Submission(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -255,12 +284,14 @@ class CaseResult(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
         outcome: Outcome of the test.
         message: Why it did not pass; empty if it did. May quote the test.
         seconds: Wall-clock time, in seconds.
+        score: Part of the test that passed, 0 to 1, if a checker has given points; else None.
     """
 
     name: str
     outcome: CaseOutcome
     message: str = ""
     seconds: float = 0.0
+    score: float | None = None
 
 
 class Graded(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -281,6 +312,7 @@ class Graded(msgspec.Struct, kw_only=True, omit_defaults=True):
         executed: Audit event by which isolated tests executed what the submission may have chosen, such as
             ``pickle.find_class``; empty if they did not. After it, the submission could claim any result.
         reward: Reward that the tests have written, 0 to 1; None if they write none.
+        checker_failed: Whether the infrastructure error is that a checker did not decide: it would not again.
     """
 
     outcome: VerdictOutcome
@@ -296,6 +328,7 @@ class Graded(msgspec.Struct, kw_only=True, omit_defaults=True):
     is_weak: bool = False
     executed: str = ""
     reward: float | None = None
+    checker_failed: bool = False
 
 
 class TaskCheck(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):

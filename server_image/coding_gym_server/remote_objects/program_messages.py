@@ -27,6 +27,8 @@ class RunProgram(_Struct, tag=1, frozen=True):
         compiled: The source as ``Compiled`` returned it; None to compile it, and to return that before it is executed.
         max_memory_bytes: Limit on the private memory of each of its processes; None for no other than that of submissions.
         random_seed: Seed of ``random``; None draws one from the operating system.
+        arguments: Arguments of the program.
+        error_code: Exit code after an exception.
     """
 
     code: str
@@ -36,6 +38,8 @@ class RunProgram(_Struct, tag=1, frozen=True):
     compiled: bytes | None = None
     max_memory_bytes: int | None = None
     random_seed: int | None = None
+    arguments: tuple[str, ...] = ()
+    error_code: int = 1
 
 
 class RunCommand(_Struct, tag=14, frozen=True):

@@ -58,8 +58,8 @@ def run_program(request: RunProgram, tell: _Tell) -> NoReturn:
     file_name = request.file or SOURCE_NAME
     source = request.code.removeprefix(BYTE_ORDER_MARK)
     remember_source(source, file_name)
-    sys.argv = [request.file or _MAIN]
-    exit_code = 1
+    sys.argv = [request.file or _MAIN, *request.arguments]
+    exit_code = request.error_code
     with _preparation(tell):
         _set_stdin(request.stdin)
         # The original stream keeps the buffer open when a program wraps it in a stream of its own.

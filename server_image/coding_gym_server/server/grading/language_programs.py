@@ -74,18 +74,19 @@ def encoded_source(source: str) -> FileContent:
     return FileContent(source.encode("utf-8", "surrogatepass"))
 
 
-def program_of(language: Language, build: Build | None, submission: Submission) -> Program:
+def program_of(language: Language, build: Build | None, submission: Submission, *arguments: str) -> Program:
     """Return the run of a program without its input.
 
     Args:
         language: Its language.
         build: What the compiler has made of it; None if there is no compiler.
         submission: The program, with its files and limits.
+        arguments: Arguments of the program.
     """
     content = encoded_source(submission.code) if build is None else FileContent(build.product, is_executable=True)
     limits = submission.limits
     return Program(
-        request=RunCommand(language.run, "", dict(language.variables)),
+        request=RunCommand((*language.run, *arguments), "", dict(language.variables)),
         limits=GradingLimits(
             cpu_timeout=limits.cpu_timeout + language.start_seconds,
             wall_timeout=limits.wall_timeout + language.start_seconds,

@@ -22,10 +22,11 @@ from coding_gym_server.server.grading.compiled_programs import CompiledPrograms
 from coding_gym_server.server.grading.faithful.question_cache import QuestionCache
 from coding_gym_server.server.grading.grading_slots import GradingSlots, OverloadedError, StartDeadline
 from coding_gym_server.server.grading.libraries import are_light, mentioned_libraries
+from coding_gym_server.server.grading.not_run import not_run
 from coding_gym_server.server.grading.program_delivery import NotStartedError
 from coding_gym_server.server.grading.program_run import Program, ProgramRun
 from coding_gym_server.server.grading.test_runners import TestRunnerLostError
-from coding_gym_server.server.grading.worker import GradingWorker, not_run
+from coding_gym_server.server.grading.worker import GradingWorker
 from coding_gym_server.server.measurements import Measurements
 from coding_gym_server.server.process_limiter import ProcessGroup
 from coding_gym_server.server.supervisor.session_zygotes import SessionZygotes

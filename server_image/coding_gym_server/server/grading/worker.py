@@ -16,40 +16,29 @@ import msgspec
 from coding_gym_server.ipc.async_channel import AsyncChannel, ChannelClosedError
 from coding_gym_server.ipc.plain_messages import MAX_REPORT_BYTES, PlainReport, RunPlain, plain_reports
 from coding_gym_server.ipc.question_messages import MAX_QUESTION_REPORT_BYTES, AskQuestions, QuestionReport, question_reports
-from coding_gym_server.ipc.text import truncate_middle
-from coding_gym_server.languages import PYTHON, Language
 from coding_gym_server.linux import oom
 from coding_gym_server.protocol.grading import (
     Asserts,
     CaseOutcome,
-    CaseResult,
     Graded,
     GradingLimits,
     GradingMode,
-    ProgramCase,
     Programs,
     Submission,
     TaskCheck,
     UnitTests,
     VerdictOutcome,
 )
-from coding_gym_server.remote_objects.program_messages import RunProgram
-from coding_gym_server.server.grading.agreement import ENDS, PlainRun, agreed, faithful, reason_of
-from coding_gym_server.server.grading.builds import Build, Builds
+from coding_gym_server.server.grading.agreement import PlainRun, agreed, faithful, reason_of
+from coding_gym_server.server.grading.builds import Builds
 from coding_gym_server.server.grading.compiled_programs import CompiledPrograms
 from coding_gym_server.server.grading.faithful.question_cache import QuestionCache
 from coding_gym_server.server.grading.faithful.questions import Questions, make_questions
 from coding_gym_server.server.grading.grading_slots import StartDeadline
-from coding_gym_server.server.grading.language_programs import (
-    build_of,
-    compilation_of,
-    compiler_message,
-    language_of,
-    program_of,
-)
-from coding_gym_server.server.grading.output_match import is_same_output
+from coding_gym_server.server.grading.not_run import not_run
 from coding_gym_server.server.grading.program_delivery import ProgramDelivery
-from coding_gym_server.server.grading.program_run import Program, ProgramRun, program_file
+from coding_gym_server.server.grading.program_run import Program, ProgramRun
+from coding_gym_server.server.grading.program_tests import ProgramTests
 from coding_gym_server.server.grading.submission_host import ANSWER_TIMEOUT_SECONDS, SubmissionHost
 from coding_gym_server.server.grading.submission_run import SubmissionRun
 from coding_gym_server.server.grading.test_runners import TestRunnerLostError, TestRunners
@@ -61,16 +50,10 @@ from coding_gym_server.test_runner.messages import Executing, TestsRun, TestSubm
 from coding_gym_server.workspace.fetching import read_files
 from coding_gym_server.workspace.session_directory import SessionDirectory
 
-__all__ = ["GradingWorker", "not_run"]
-
-_MAX_COMPILED_BYTES = 32 << 20
-"""Maximum total size of the compiled programs of one grading."""
+__all__ = ["GradingWorker"]
 
 _CHECK_RUNS = 2
 """How often a reference is run together with its tests before it is said to fail them: they may depend on chance."""
-
-_EXTRA_OUTPUT_CHARS = 4096
-"""Number of characters that a program may print beyond the expected output before the middle is dropped."""
 
 _Report = TypeVar("_Report", PlainReport, QuestionReport)
 
@@ -203,7 +186,7 @@ class GradingWorker:
 
     async def _grade(self, submission: Submission) -> Graded:
         if isinstance(submission.tests, Programs):
-            return await self._run_programs(submission, submission.tests)
+            return await ProgramTests(self._execute, self._builds).grade(submission, submission.tests)
         if submission.mode is GradingMode.FAITHFUL:
             return await self._ask_and_run(submission, submission.tests)
         graded, plain = await self._run_tests(submission, submission.tests)
@@ -387,56 +370,6 @@ class GradingWorker:
             report = await watch.over(channel.expect())
         return report, PlainRun(end=_end(expired=watch.expired) if report is None else None)
 
-    async def _run_programs(self, submission: Submission, tests: Programs) -> Graded:
-        graded = Graded(outcome=VerdictOutcome.PASSED)
-        compiled = CompiledPrograms(max_bytes=_MAX_COMPILED_BYTES)
-        limit = submission.limits.max_output_chars
-        cases: list[CaseResult] = []
-        if tests.language == PYTHON:
-            file = program_file(submission.files)
-            program = Program(
-                request=RunProgram(submission.code, "", file=file, random_seed=tests.random_seed),
-                limits=submission.limits,
-                files=submission.files,
-                max_stdout_chars=limit,
-                max_stderr_chars=limit,
-            )
-        else:
-            language = language_of(tests.language, submission.code)
-            build = await self._build(language, submission) if language.compile else None
-            if build is not None and not build.product:
-                message = compiler_message(language, build.run)
-                return Graded(outcome=VerdictOutcome.ERROR, message=message, cases=tuple(not_run(submission)))
-            program = program_of(language, build, submission)
-        for number, case in enumerate(tests.cases):
-            request = msgspec.structs.replace(program.request, stdin=case.stdin)
-            most = max(len(case.stdout) + _EXTRA_OUTPUT_CHARS, limit)
-            run = await self._execute(replace(program, request=request, max_stdout_chars=most), compiled, StartDeadline())
-            outcome, message = self._case_outcome(run, case, tests)
-            result = CaseResult(name=str(number), outcome=outcome, message=message, seconds=run.seconds)
-            cases.append(result)
-            graded.cpu_seconds += run.cpu_seconds
-            if result.outcome is not CaseOutcome.PASSED and graded.outcome is VerdictOutcome.PASSED:
-                graded.outcome = VerdictOutcome(result.outcome.value) if result.outcome in ENDS else VerdictOutcome.FAILED
-                graded.stdout = truncate_middle(run.stdout, limit)
-                graded.stderr = run.stderr
-            if result.outcome is CaseOutcome.TIMEOUT:
-                break
-        if cases and all(case.outcome is CaseOutcome.ERROR for case in cases):
-            graded.outcome = VerdictOutcome.ERROR
-            graded.message = cases[0].message
-        graded.cases = (*cases, *not_run(submission)[len(cases) :])
-        return graded
-
-    async def _build(self, language: Language, submission: Submission) -> Build:
-        """Compile a program, unless it has been compiled before."""
-        compilation = compilation_of(language, submission.code, submission.files)
-
-        async def make() -> Build:
-            return build_of(language, await self._execute(compilation, self._compiled, StartDeadline()))
-
-        return await self._builds.get(language, compilation.files, make)
-
     async def run(self, program: Program, deadline: StartDeadline) -> ProgramRun:
         """Run a program; its errors are part of the result. ``settle`` must be called before the next one.
 
@@ -506,19 +439,6 @@ class GradingWorker:
             refused=refused,
         )
 
-    def _case_outcome(self, run: ProgramRun, case: ProgramCase, tests: Programs) -> tuple[CaseOutcome, str]:
-        if run.expired:
-            return CaseOutcome.TIMEOUT, "it exceeded the time limit"
-        if run.exit_code < 0:
-            killed = CaseOutcome.MEMORY if run.exit_code == -signal.SIGKILL and oom.has_killed() else CaseOutcome.KILLED
-            return killed, run.kill_reason or f"signal {-run.exit_code} killed it"
-        if run.exit_code > 0:
-            last = run.stderr.rstrip().rpartition("\n")[2]
-            return CaseOutcome.ERROR, f"exit code {run.exit_code}: {last}" if last else f"exit code {run.exit_code}"
-        if not is_same_output(run.stdout, case.stdout, compare=tests.compare, tolerance=tests.tolerance):
-            return CaseOutcome.FAILED, "its output differs from the expected output"
-        return CaseOutcome.PASSED, ""
-
 
 def _needs_questions(submission: Submission, executed: str) -> bool:
     """Return whether what the tests have executed could have decided that a submission passes, and questions can be made."""
@@ -537,9 +457,3 @@ def _plain_request(submission: Submission, tests: Asserts | UnitTests) -> RunPla
 def _end(*, expired: bool) -> CaseOutcome:
     """Return how a submission has ended that has not reported."""
     return CaseOutcome.TIMEOUT if expired else CaseOutcome.MEMORY if oom.has_killed() else CaseOutcome.KILLED
-
-
-def not_run(submission: Submission) -> list[CaseResult]:
-    """Return the results of tests, none of which was run."""
-    count = len(submission.tests.cases) if isinstance(submission.tests, Asserts | Programs) else 1
-    return [CaseResult(name=str(number), outcome=CaseOutcome.NOT_RUN) for number in range(count)]
