@@ -13,7 +13,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from coding_gym_server.languages import languages
 from coding_gym_server.server.api.request_body import read_body, run_while_connected
 from coding_gym_server.server.api.validation import BodyValidator
 from coding_gym_server.server.grading.grading_slots import OverloadedError
@@ -27,7 +26,6 @@ from coding_gym_server.workspace.file_errors import StorageError
 __all__ = ["sandbox_fusion_routes"]
 
 _TRANSIENT_ERRORS = (OverloadedError, NotStartedError, *INFRASTRUCTURE_ERRORS, OSError, EOFError)
-_LANGUAGES = tuple(dict.fromkeys((*LANGUAGES, *languages())))
 _json = msgspec.json.Encoder()
 
 
@@ -43,7 +41,7 @@ def sandbox_fusion_routes(code_runs: CodeRuns, notebook_runs: NotebookRuns) -> l
         body = BodyValidator(await read_body(request))
         fields = {
             "code": body.string("code") or "",
-            "language": body.choice("language", _LANGUAGES),
+            "language": body.choice("language", LANGUAGES),
             "stdin": body.string("stdin", optional=True),
             "compile_timeout": body.number("compile_timeout", 10),
             "run_timeout": body.number("run_timeout", 10),

@@ -9,6 +9,8 @@ from typing import Any
 
 import msgspec
 
+from coding_gym_server.languages import languages
+
 __all__ = [
     "LANGUAGES",
     "CellOutput",
@@ -23,12 +25,15 @@ __all__ = [
     "status_of",
 ]
 
-LANGUAGES = (
+_LANGUAGES = (
     *("python", "cpp", "nodejs", "go", "go_test", "java", "php", "csharp", "bash", "typescript", "sql", "rust", "cuda", "lua"),
     *("R", "perl", "D_ut", "ruby", "scala", "julia", "pytest", "junit", "kotlin_script", "jest", "verilog", "python_gpu"),
     *("lean", "swift", "racket", "python2", "gtest", "react"),
 )
 """All languages of the protocol: those of the server, and those that its client has in addition."""
+
+LANGUAGES = tuple(dict.fromkeys((*_LANGUAGES, *languages())))
+"""Those, and all that sandboxes may have."""
 
 
 class RunStatus(StrEnum):
@@ -73,7 +78,7 @@ class RunRequest(msgspec.Struct, kw_only=True):
 
     Attributes:
         code: The source code.
-        language: One of ``LANGUAGES``, or of ``coding_gym_server.languages``.
+        language: One of ``LANGUAGES``.
         stdin: Standard input.
         compile_timeout: Seconds to compile a program in, if its language has a compiler.
         run_timeout: Seconds to run a program in.
