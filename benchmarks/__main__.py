@@ -25,7 +25,7 @@ def main(
         list[Group] | None,
         typer.Option(metavar="GROUP", help=f"Measure only this group; repeatable: {', '.join(Group)}."),
     ] = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Measure each group so many times, in turns.")] = 1,
+    rounds: Annotated[int, typer.Option(min=1, help="Number of rounds, each of which measures every group once.")] = 1,
     json: Annotated[
         Path | None,
         typer.Option(metavar="PATH", dir_okay=False, writable=True, help="Also write the results to this JSON file."),

@@ -10,7 +10,7 @@ from benchmarks.plan import BenchPlan, milliseconds
 from benchmarks.report import Row
 from coding_gym.tasks import Asserts, Grader, Task, TaskSuite, load_suite
 
-__all__ = ["measure_grading", "references_of_humaneval"]
+__all__ = ["completion_of", "measure_grading", "references_of_humaneval"]
 
 _COPIES = 10
 
@@ -48,7 +48,7 @@ def references_of_humaneval() -> list[tuple[Task, str]]:
 
 def _grade(grader: Grader, suite: TaskSuite, copies: int) -> tuple[float, int]:
     began = time.perf_counter()
-    submissions = [(task, _completion(task)) for _ in range(copies) for task in suite]
+    submissions = [(task, completion_of(task)) for _ in range(copies) for task in suite]
     passed = sum(verdict.solved for verdict in grader.grade_many(submissions, regrade=True))
     return time.perf_counter() - began, passed
 
@@ -56,7 +56,7 @@ def _grade(grader: Grader, suite: TaskSuite, copies: int) -> tuple[float, int]:
 def _overhead(grader: Grader, task: Task) -> float:
     assert task.reference is not None
     program = _program(task)
-    code = _completion(task)
+    code = completion_of(task)
     # Running it in-process is safe: it is HumanEval's reference solution.
     own = milliseconds(lambda: exec(program, {}))
     return milliseconds(lambda: grader.grade(task, code)) - own
@@ -67,5 +67,6 @@ def _program(task: Task) -> str:
     return "\n".join([task.reference or "", task.tests.setup, *task.tests.cases])
 
 
-def _completion(task: Task) -> str:
+def completion_of(task: Task) -> str:
+    """Return the solution of a task of HumanEval without its prompt."""
     return (task.reference or "").removeprefix(task.prompt)

@@ -30,10 +30,9 @@ def find_processes(sandbox: Sandbox) -> list[int]:
     # A local server is a child of this process; a container's first process is a child of the container runtime's.
     ancestor = os.getpid() if isinstance(sandbox, ProcessTree) else _first_process(sandbox)
     children = defaultdict(list)
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                children[_parent(int(entry.name))].append(int(entry.name))
+    for pid in _all_pids():
+        with contextlib.suppress(OSError):
+            children[_parent(pid)].append(pid)
     found, unseen = [], [ancestor]
     while unseen:
         pid = unseen.pop()
@@ -66,12 +65,11 @@ def find_server(pids: list[int]) -> int:
 def cpu_seconds_of_sandboxes() -> dict[int, float]:
     """Return the CPU time of each process of all sandboxes on this machine, without its children, by process id."""
     found = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                if _PROCESS.search(" ".join(_command(int(entry.name)))):
-                    fields = _stat(int(entry.name))
-                    found[int(entry.name)] = (int(fields[11]) + int(fields[12])) / _TICKS
+    for pid in _all_pids():
+        with contextlib.suppress(OSError):
+            if _PROCESS.search(" ".join(_command(pid))):
+                fields = _stat(pid)
+                found[pid] = (int(fields[11]) + int(fields[12])) / _TICKS
     return found
 
 
@@ -131,6 +129,10 @@ def _first_process(sandbox: Sandbox) -> int:
     assert isinstance(sandbox, DockerSandbox)
     sandbox.container.reload()
     return int(sandbox.container.attrs["State"]["Pid"])
+
+
+def _all_pids() -> list[int]:
+    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
 
 
 def _parent(pid: int) -> int:

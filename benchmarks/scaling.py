@@ -1,4 +1,4 @@
-"""Benchmarks of the processes that are one of their kind, and so limit what more processors can bring."""
+"""Benchmarks of the processes that do not multiply with processors, and so limit what more of them can bring."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _measure_steps(plan: BenchPlan, sandboxes: int) -> Iterator[Row]:
 
 
 def _measure_gradings(plan: BenchPlan, workers: int, submissions: list[tuple[Task, str]]) -> Iterator[Row]:
-    # Without modules of sessions, whose imports would go on in the background.
+    # Modules of sessions would still be imported in the background while it measures.
     with Grader(provider=plan.provider, workers=workers, preload=()) as grader:
 
         def grade() -> int:

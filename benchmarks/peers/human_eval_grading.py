@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from benchmarks.grading import completion_of
 from benchmarks.plan import BenchPlan
 from benchmarks.report import Row
 from coding_gym.tasks import Grader, Task, load_suite
@@ -45,7 +46,7 @@ def measure_grading(plan: BenchPlan) -> Iterator[Row]:
     suite = load_suite("humaneval")
     rounds = plan.times(_ROUNDS, least=1)
     with Grader(provider=plan.provider) as grader:
-        for what, complete, at_least in (("solutions", _completion, 2.5), ("stubs", lambda _: _STUB, 4.0)):
+        for what, complete, at_least in (("solutions", completion_of, 2.5), ("stubs", lambda _: _STUB, 4.0)):
             submissions = [(task, complete(task)) for task in suite] * _COPIES
             # Warm up, so that startup costs are not measured.
             list(grader.grade_many(submissions[:20]))
@@ -73,7 +74,3 @@ def _run_peer(submissions: list[tuple[Task, str]]) -> tuple[float, int]:
         done = subprocess.run(command, check=True, capture_output=True, timeout=_PEER_SECONDS)
     seconds, passed = json.loads(done.stdout)
     return seconds, passed
-
-
-def _completion(task: Task) -> str:
-    return (task.reference or "").removeprefix(task.prompt)

@@ -23,7 +23,7 @@ _NAME = "main"
 
 
 class UnknownLanguageError(ValueError):
-    """There is no language of a name."""
+    """An unknown language."""
 
 
 class LanguageMissingError(ValueError):
@@ -59,7 +59,7 @@ class _Entry(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tr
 
 
 class Language(msgspec.Struct, kw_only=True, frozen=True):
-    """What compiles and runs programs of a language. ``{name}`` in the file and the commands is the name of the program.
+    """A language of programs. ``{name}`` in the file and the commands stands for the name of the program.
 
     Attributes:
         name: Its name.
@@ -67,7 +67,7 @@ class Language(msgspec.Struct, kw_only=True, frozen=True):
         name_of_file: Regular expression whose group is the name of a program, found in its source; if there is none, or it is
             not found, the name is ``main``.
         compile: Command that compiles the source; empty if ``run`` runs it.
-        product: File that the command makes, which is all that ``run`` needs; the source if there is no command.
+        product: File that the compiler produces, the only one that ``run`` needs; the source if there is no compiler.
         run: Command that runs a program.
         needs: Programs of which all must be there.
         packages: Debian packages that have them.
