@@ -100,8 +100,8 @@ def test_client_runs_code(url):
 
 
 def test_client_raises_for_other_languages(url):
-    request = sandbox_fusion.RunCodeRequest(code="int main() {}", language="cpp")
-    with pytest.raises(Exception, match="The language 'cpp' is not available in this sandbox"):
+    request = sandbox_fusion.RunCodeRequest(code="module main;", language="verilog")
+    with pytest.raises(Exception, match="The language 'verilog' is not available in this sandbox"):
         sandbox_fusion.run_code(request, endpoint=url, max_attempts=1)
 
 

@@ -17,6 +17,7 @@ from tests.grading.judging import Judge
 from tests.security.attack import Inside
 from tests.security.test_own_processes import ATTACKS, check
 from tests.support.plain_container import plain_container
+from tests.support.sandbox_processes import zygote_of
 from tests.support.timing import promptly
 
 pytestmark = pytest.mark.docker
@@ -39,6 +40,17 @@ def has_landlock(box):
 def attacker(box):
     with contextlib.closing(Inside(box)) as attacker:
         yield attacker
+
+
+@pytest.fixture
+def interpreter(box):
+    with CodeInterpreter(box.address.url, token=box.address.token) as interpreter:
+        try:
+            yield interpreter
+        finally:
+            # They would have the container.
+            for context in interpreter.contexts.list():
+                interpreter.contexts.delete(context)
 
 
 DIRECTORIES = ("/home/user", "/tmp", "/dev/shm")
@@ -76,6 +88,22 @@ def test_next_session_finds_nothing(box):
         with contextlib.closing(Inside(box)) as session:
             assert (session.see(CONTENTS), session.see(OTHERS)) == ([], [])
             session.do(LEAVE)
+
+
+def test_session_that_takes_long_to_end_is_waited_for(box):
+    with contextlib.closing(Inside(box)) as session, contextlib.closing(box.connect()) as following:
+        session.do(LEAVE)
+        [root] = zygote_of(box).children()
+        root.suspend()
+        try:
+            session.close()
+            following.ask_step(f"import os; print({CONTENTS})")
+            # Longer than one waits for a session that does not end.
+            time.sleep(6)
+        finally:
+            root.resume()
+        seen = following.wait(timeout=60).observation
+        assert (seen.stdout, seen.stderr) == ("[]\n", "")
 
 
 def test_snapshots_are_restored_while_no_process_can_be_forked(box):
@@ -182,17 +210,16 @@ def test_several_waiting_sessions_are_refused_at_once(box, attacker):
                 assert "one session at a time" in session.wait(timeout=90).observation.stderr
 
 
-def test_files_of_contexts_are_not_those_of_a_session(box, attacker):
+def test_files_of_contexts_are_not_those_of_a_session(interpreter, attacker):
     attacker.do("open('secret', 'w').write('secret')")
-    with CodeInterpreter(box.address.url, token=box.address.token) as interpreter:
-        for operation in (
-            lambda: interpreter.files.read("/home/user/secret"),
-            lambda: interpreter.files.write("planted", b"x"),
-            lambda: interpreter.files.list(),
-        ):
-            with pytest.raises(Exception, match="one session at a time"):
-                operation()
-        assert attacker.see("os.listdir()") == ["secret"]
+    for operation in (
+        lambda: interpreter.files.read("/home/user/secret"),
+        lambda: interpreter.files.write("planted", b"x"),
+        lambda: interpreter.files.list(),
+    ):
+        with pytest.raises(Exception, match="one session at a time"):
+            operation()
+    assert attacker.see("os.listdir()") == ["secret"]
 
 
 def test_signals_arrive_once(attacker):
@@ -287,11 +314,8 @@ def test_snapshots_last_for_an_episode(box, attacker):
         attacker.wait()
 
 
-def test_contexts_share_the_container(box):
-    with (
-        CodeInterpreter(box.address.url, token=box.address.token) as interpreter,
-        contextlib.closing(box.connect()) as session,
-    ):
+def test_contexts_share_the_container(box, interpreter):
+    with contextlib.closing(box.connect()) as session:
         interpreter.execute("open('file', 'w').write('x')")
         second = interpreter.contexts.create()
         assert interpreter.execute("open('file').read()", context=second).text == "x"
@@ -304,20 +328,14 @@ def test_contexts_share_the_container(box):
         assert session.wait(timeout=20).observation.stdout == "[]\n"
 
 
-def test_contexts_wait_for_a_session_that_ends(box):
-    with (
-        CodeInterpreter(box.address.url, token=box.address.token) as interpreter,
-        contextlib.closing(Inside(box)) as session,
-        ThreadPoolExecutor() as executor,
-    ):
+def test_contexts_wait_for_a_session_that_ends(box, interpreter):
+    with contextlib.closing(Inside(box)) as session, ThreadPoolExecutor() as executor:
         session.do("open('file', 'w').write('secret')")
         future = executor.submit(interpreter.files.write, "file", b"x")
         time.sleep(0.5)
         session.close()
         future.result()
         assert interpreter.execute("open('file').read()").text == "x"
-        for context in interpreter.contexts.list():
-            interpreter.contexts.delete(context)
 
 
 SIGNAL_WAYS = {

@@ -44,7 +44,7 @@ _CONTAINER_IS_TAKEN = (
 
 _EXIT_INTERVAL = 0.005
 _TURN_SECONDS = 5.0
-"""Time that a session without namespaces has to end before the next one is refused: its connection may be closing."""
+"""Time that a session without namespaces has to end, as its connection may be closing, before the next one is refused."""
 
 _INFRASTRUCTURE_ERRORS = (ForkError, ChannelClosedError, TimeoutError, OSError)
 
@@ -99,7 +99,7 @@ class ExecutorPool:
         self._coming: Counter[ExecutorSpec] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
         self._release_tasks: set[asyncio.Task[None]] = set()
-        self._has_released = asyncio.Event()
+        self._occupancy_changed = asyncio.Event()
         # In a container without namespaces: what is being started, and how many sessions are between two executors.
         self._starting: list[ExecutorSpec] = []
         self._taken_over = 0
@@ -137,7 +137,7 @@ class ExecutorPool:
             return await self._acquire(spec)
         finally:
             self._starting.remove(spec)
-            self._has_released.set()
+            self._occupancy_changed.set()
 
     async def wait_until_shareable(self) -> None:
         """Wait until no session has a container without namespaces for itself.
@@ -161,19 +161,24 @@ class ExecutorPool:
                 return all(spec.shared is not None for spec in (*(executor.spec for executor in self.all), *self._starting))
             return not (self.all or self._starting)
 
+        left = None if has_turn else _TURN_SECONDS
         self._taken_over += has_turn
         try:
-            while self._release_tasks and not self.all:
-                # Only files are left to be removed.
-                await asyncio.wait(self._release_tasks)
-            async with asyncio.timeout(None if has_turn else _TURN_SECONDS):
-                while not is_free():
-                    self._has_released.clear()
-                    await self._has_released.wait()
+            while not is_free():
+                self._occupancy_changed.clear()
+                if self._release_tasks:
+                    # What has ended is removed, however long that takes.
+                    await self._occupancy_changed.wait()
+                    continue
+                began = time.monotonic()
+                async with asyncio.timeout(left):
+                    await self._occupancy_changed.wait()
+                left = None if left is None else left - (time.monotonic() - began)
         except TimeoutError:
             raise ForkError(_CONTAINER_IS_TAKEN) from None
         finally:
             self._taken_over -= has_turn
+            self._occupancy_changed.set()
 
     async def _acquire(self, spec: ExecutorSpec) -> Executor:
         executor = self._take_spare(spec) or await self._start(spec)
@@ -459,11 +464,12 @@ class ExecutorPool:
         """End an executor, or remove its files, in the background."""
         task = self._in_background(work)
         self._release_tasks.add(task)
+        self._occupancy_changed.set()
         task.add_done_callback(self._on_released)
 
     def _on_released(self, task: asyncio.Task[None]) -> None:
         self._release_tasks.discard(task)
-        self._has_released.set()
+        self._occupancy_changed.set()
 
     def _in_background(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
