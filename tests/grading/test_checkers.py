@@ -92,7 +92,7 @@ def test_checker_in_another_language(run):
         ("1 / 0", "exit code 3: ZeroDivisionError"),
         ("1 +", "exit code 3: SyntaxError"),
         ("import sys; sys.exit(3)", "exit code 3"),
-        ("import sys; print('no number'); sys.exit(7)", "exit code 7"),
+        ("import sys; print('no number'); sys.exit(7)", "expected points, got 'no number'"),
         ("import os; os.abort()", "signal 6 killed it"),
         ("while True: pass", "it exceeded the time limit"),
     ],

@@ -40,7 +40,7 @@ def combined(parts: Sequence[tuple[str, Asserts | UnitTests | Programs]], *, set
         return replace(
             programs[0],
             cases=tuple(case for found in programs for case in found.cases),
-            tolerance=max((found.tolerance for found in programs if found.tolerance is not None), default=None),
+            tolerance=next((found.tolerance for found in programs if found.tolerance is not None), None),
         )
     sources = [found for found in tests if not isinstance(found, Programs)]
     if len(sources) > 1:

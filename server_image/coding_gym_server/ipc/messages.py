@@ -66,15 +66,21 @@ MAX_RESULT_BYTES = 16 * 1024 * 1024
 
 
 class ForkWorker(msgspec.Struct, tag=True):
-    """Request to a root: replace all running processes by a new worker. Passes the worker's channel, stdout and stderr.
+    """Request to a root: replace all running processes by a new worker.
+
+    Passes the worker's channel, stdout, stderr and, if it has one, stdin.
 
     Attributes:
         slot: Number of its slot.
+        has_stdin: Whether it has a stdin. Only submissions have.
     """
 
-    DESCRIPTORS: ClassVar[int] = 3
-
     slot: int = FIRST_SLOT
+    has_stdin: bool = False
+
+    @property
+    def DESCRIPTORS(self) -> int:
+        return 3 + self.has_stdin
 
 
 class ForkSpawner(msgspec.Struct, tag=True):

@@ -11,10 +11,11 @@ from typing import TextIO
 __all__ = ["adopt_descriptors", "flush_streams", "open_output_pipes", "open_pipe", "open_stream", "open_streams_ahead"]
 
 
-def adopt_descriptors(stdout: int, stderr: int) -> None:
-    """Install ``stdout`` and ``stderr`` as descriptors 1 and 2, and ``/dev/null`` as descriptor 0."""
-    null = os.open(os.devnull, os.O_RDONLY)
-    for descriptor, number in zip((null, stdout, stderr), range(3), strict=True):
+def adopt_descriptors(stdout: int, stderr: int, stdin: int | None = None) -> None:
+    """Install ``stdout`` and ``stderr`` as descriptors 1 and 2, and ``stdin`` or ``/dev/null`` as descriptor 0."""
+    if stdin is None:
+        stdin = os.open(os.devnull, os.O_RDONLY)
+    for descriptor, number in zip((stdin, stdout, stderr), range(3), strict=True):
         os.dup2(descriptor, number)
         os.close(descriptor)
 

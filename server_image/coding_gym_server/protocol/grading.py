@@ -18,6 +18,7 @@ __all__ = [
     "CaseOutcome",
     "CaseResult",
     "Checker",
+    "CheckerProtocol",
     "FileContent",
     "Graded",
     "GradingLimits",
@@ -28,6 +29,7 @@ __all__ = [
     "Submission",
     "TaskCheck",
     "TestSource",
+    "Tolerance",
     "UnitTests",
     "VerdictOutcome",
 ]
@@ -99,6 +101,24 @@ class OutputRule(StrEnum):
     decimal fractions with the tolerance."""
     LIVE_CODE_BENCH = "livecodebench"
     """As LiveCodeBench's evaluator: the same lines without whitespace at their ends, or lines of the same decimal numbers."""
+    EXACT = "exact"
+    """The same characters."""
+    CASE_INSENSITIVE = "case-insensitive"
+    """As ``TOKENS``, whatever the case of letters."""
+    UNORDERED_LINES = "unordered-lines"
+    """As ``TOKENS``, line by line without empty ones, after both outputs have been sorted: numbers by value, before words."""
+
+
+class Tolerance(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """By how much decimal fractions may differ from the expected ones: the larger of both.
+
+    Attributes:
+        absolute: Maximum difference.
+        relative: Maximum difference, as a part of the expected number.
+    """
+
+    absolute: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    relative: Annotated[float, msgspec.Meta(ge=0)] = 0.0
 
 
 class ProgramCase(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
@@ -133,16 +153,33 @@ class GradingLimits(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_
         return _MAX_WALL_FACTOR * self.wall_timeout
 
 
-class Checker(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """A program that decides whether an output is right, by the convention of testlib.
+class CheckerProtocol(StrEnum):
+    """How a checker or an interactor is told about a case, and tells its decision."""
 
-    Its arguments are the names of three files: the input, the output and the expected output of a case. Its exit code is 0 for
-    a right output, 1 or 2 for a wrong one, or 7 for one that gets the points with which its message begins, as ``points 0.5``.
-    Any other end is a failure of the checker, which says nothing about the submission; so is an exception of one in Python.
+    TESTLIB = "testlib"
+    """Its arguments are the names of three files: the input, the output and the expected output of a case. It exits with 0 for
+    a right output, 1, 2 or 8 for a wrong one, or 7 for one that gets the points with which its message begins, such as
+    ``points 0.5``. An interactor may write an output for a checker."""
+    KATTIS = "kattis"
+    """Its arguments are the names of the input and the expected output, and a directory with a slash at the end; it reads the
+    output from stdin. It exits with 42 for a right output, and 43 for a wrong one, and may write ``judgemessage.txt`` and, for
+    points, ``score.txt`` into the directory. See the output validators of the Problem Package Format."""
+    PRINTED = "printed"
+    """Its arguments are the names of the input, the expected output and the output. It exits with 0, and prints the points: a
+    number, or ``True`` or ``False``. So do the generated checkers of ``open-r1/codeforces``."""
+
+
+class Checker(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """A program that decides whether an output is right.
+
+    Any end other than those of its protocol is a failure of the checker, which says nothing about the submission; so is an
+    exception of one in Python.
 
     Attributes:
         code: The source code.
         language: Its language, as in ``Programs``.
+        protocol: A member of ``CheckerProtocol``, or its value.
+        arguments: Further arguments.
         files: Files beside it, such as ``testlib.h``: paths to contents.
         limits: Resource limits of a run.
         max_points: Points of a right output.
@@ -150,6 +187,8 @@ class Checker(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=T
 
     code: str
     language: str = PYTHON
+    protocol: CheckerProtocol = CheckerProtocol.TESTLIB
+    arguments: tuple[str, ...] = ()
     files: dict[str, str | FileContent] = {}
     limits: GradingLimits = GradingLimits()
     max_points: Annotated[float, msgspec.Meta(gt=0)] = 1.0
@@ -157,6 +196,7 @@ class Checker(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=T
     def __post_init__(self) -> None:
         if self.language != PYTHON:
             find_language(self.language)
+        _check_member("protocol", self.protocol, CheckerProtocol)
 
 
 class Programs(msgspec.Struct, tag="programs", tag_field="type", forbid_unknown_fields=True, frozen=True, kw_only=True):
@@ -166,30 +206,40 @@ class Programs(msgspec.Struct, tag="programs", tag_field="type", forbid_unknown_
         language: Language of the program, such as ``cpp``: a name or an alias of ``coding_gym_server.languages``. Its compiler
             runs once; time limits do not count the time that an empty program of the language takes.
         cases: The tests.
-        tolerance: Absolute and relative tolerance for decimal fractions of the expected output, whichever is larger; integers
-            and words have none. None compares fractions as text.
+        tolerance: Tolerance for decimal fractions of the expected output; a number is the absolute and the relative one.
+            Integers and words have none. None compares fractions as text.
         compare: Which outputs match, a member of ``OutputRule`` or its value.
         checker: Decides which outputs match, instead of ``compare`` and ``tolerance``.
+        interactor: Talks with the program: each reads what the other one prints. Its decision counts; if it accepts and there
+            is a checker, that one decides about the output that it has written.
         random_seed: Seed of Python's ``random`` in each run, so that a verdict can be reproduced; None draws one from the
             operating system each time, as plain Python does.
 
     Raises:
-        ValueError: If there is no such rule or language.
+        ValueError: If there is no such rule or language, or an interactor cannot have its protocol.
     """
 
     cases: tuple[ProgramCase, ...]
-    tolerance: float | None = None
+    tolerance: float | Tolerance | None = None
     compare: OutputRule = OutputRule.LINES
     random_seed: int | None = 0
     language: str = PYTHON
     checker: Checker | None = None
+    interactor: Checker | None = None
 
     def __post_init__(self) -> None:
         if self.language != PYTHON:
             find_language(self.language)
-        if self.compare not in list(OutputRule):
-            message = f"expected compare to be one of {', '.join(OutputRule)}, got {self.compare!r:.100}"
+        _check_member("compare", self.compare, OutputRule)
+        if self.interactor is not None and self.interactor.protocol == CheckerProtocol.PRINTED:
+            message = f"expected an interactor that exits with its decision, as testlib's do, got {CheckerProtocol.PRINTED!r}"
             raise ValueError(message)
+
+
+def _check_member(name: str, value: str, members: type[StrEnum]) -> None:
+    if value not in list(members):
+        message = f"expected {name} to be one of {', '.join(members)}, got {value!r:.100}"
+        raise ValueError(message)
 
 
 TestSource = Asserts | UnitTests | Programs
@@ -253,6 +303,8 @@ class CaseOutcome(StrEnum):
     """An exception other than an assertion failure, or a nonzero exit code."""
     TIMEOUT = "timeout"
     MEMORY = "memory"
+    OUTPUT = "output"
+    """A program printed 4 MiB more than the expected output."""
     KILLED = "killed"
     """The submission's process died during the test."""
     NOT_RUN = "not_run"
@@ -268,6 +320,8 @@ class VerdictOutcome(StrEnum):
     """All tests passed."""
     TIMEOUT = "timeout"
     MEMORY = "memory"
+    OUTPUT = "output"
+    """It printed 4 MiB more than the expected output."""
     KILLED = "killed"
     """Its process died: a crash, ``os._exit``, a signal."""
     ERROR = "error"

@@ -21,7 +21,7 @@ class RunProgram(_Struct, tag=1, frozen=True):
 
     Attributes:
         code: The source code.
-        stdin: Standard input.
+        stdin: Standard input; None for the stdin that its process has.
         file: File of the working directory to write the source to; empty to write none.
         keeps_file: Whether the file remains when the program ends by itself.
         compiled: The source as ``Compiled`` returned it; None to compile it, and to return that before it is executed.
@@ -32,7 +32,7 @@ class RunProgram(_Struct, tag=1, frozen=True):
     """
 
     code: str
-    stdin: str
+    stdin: str | None
     file: str = ""
     keeps_file: bool = False
     compiled: bytes | None = None
@@ -47,13 +47,13 @@ class RunCommand(_Struct, tag=14, frozen=True):
 
     Attributes:
         command: The program, a path or a name to look up, and its arguments.
-        stdin: Standard input.
+        stdin: As in ``RunProgram``.
         variables: Environment variables to add.
         max_memory_bytes: As in ``RunProgram``.
     """
 
     command: tuple[str, ...]
-    stdin: str
+    stdin: str | None
     variables: dict[str, str] = {}
     max_memory_bytes: int | None = None
 

@@ -64,7 +64,7 @@ class SubmissionProcess:
         self._layout = layout
         self._profile = profile
         self._prepared = prepared
-        self._descriptors = (0, 1, 2)
+        self._descriptors: tuple[int, int, int, int | None] = (0, 1, 2, None)
         self._module = types.ModuleType(SUBMISSION_MODULE)
         self._peer = RemoteObjectEndpoint(_SubmissionRules(), self._answer)
         self._connection: PeerConnection
@@ -75,9 +75,9 @@ class SubmissionProcess:
         os.environ.update(self._layout.variables())
         sys.argv = [""]
 
-    def adopt(self, connection: int, stdout: int, stderr: int) -> None:
-        """Set the descriptors of this process: the connection that it serves, and the output streams."""
-        self._descriptors = connection, stdout, stderr
+    def adopt(self, connection: int, stdout: int, stderr: int, stdin: int | None) -> None:
+        """Set the descriptors of this process: the connection that it serves, and its streams; None for ``/dev/null``."""
+        self._descriptors = connection, stdout, stderr, stdin
 
     def run(self) -> None:
         """Serve requests until they end, then wait to be killed: the root ends all processes of a submission."""
@@ -95,8 +95,8 @@ class SubmissionProcess:
         # As in any Python program; the zygote ignores it.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         renew_inherited_state()
-        descriptor, *outputs = self._descriptors
-        adopt_descriptors(*outputs)
+        descriptor, stdout, stderr, stdin = self._descriptors
+        adopt_descriptors(stdout, stderr, stdin)
         moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _HIGH_DESCRIPTOR)
         os.close(descriptor)
         self._profile.apply_to_worker(self._prepared)

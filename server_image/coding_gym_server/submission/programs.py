@@ -180,7 +180,9 @@ def _compiled(request: RunProgram, source: str, name: str, tell: _Tell) -> types
     return code
 
 
-def _set_stdin(text: str) -> None:
+def _set_stdin(text: str | None) -> None:
+    if text is None:
+        return
     descriptor = os.memfd_create("stdin")
     with open(descriptor, "wb", closefd=False) as file:
         file.write(text.encode("utf-8", "surrogatepass"))

@@ -56,6 +56,6 @@ class SubmissionRoot(SessionRoot):
     def _fork_process(self) -> int:
         return os.fork() if self._needs_fork_hooks else fork_bare()
 
-    def _new_worker(self, channel: int, stdout: int, stderr: int) -> Forked:
-        self._process.adopt(channel, stdout, stderr)
+    def _new_worker(self, channel: int, stdout: int, stderr: int, stdin: int | None = None) -> Forked:
+        self._process.adopt(channel, stdout, stderr, stdin)
         return self._process

@@ -14,6 +14,7 @@ __all__ = ["ENDS", "PlainRun", "agreed", "faithful", "reason_of"]
 ENDS = {
     CaseOutcome.TIMEOUT: "it exceeded the time limit",
     CaseOutcome.MEMORY: "it exceeded the memory limit",
+    CaseOutcome.OUTPUT: "it exceeded the output limit",
     CaseOutcome.KILLED: "its process ended",
 }
 """How the process of a submission ends before it has reported."""

@@ -71,27 +71,32 @@ class GradingSlots:
         self.waiting = 0
         self.waits = DurationHistogram(WAIT_BOUNDS)
         self._free = asyncio.Semaphore(count)
+        self._several = asyncio.Lock()
 
     @contextlib.asynccontextmanager
-    async def take(self, deadline: StartDeadline) -> AsyncIterator[contextlib.ExitStack]:
-        """Wait for a slot; yield what releases it when it is closed: at the end of the block, unless ``pop_all`` passes it on.
+    async def take(self, deadline: StartDeadline, count: int = 1) -> AsyncIterator[contextlib.ExitStack]:
+        """Wait for slots; yield what releases them when it is closed: at the end of the block, unless ``pop_all`` passes it on.
 
         Args:
             deadline: Until when to wait.
+            count: Number of slots; of a single one, that one.
 
         Raises:
             OverloadedError: If none becomes free.
         """
         began = time.perf_counter()
         self.waiting += 1
-        try:
-            async with asyncio.timeout(deadline.left if self._free.locked() else None):
-                await self._free.acquire()
-        except TimeoutError:
-            raise deadline.overloaded() from None
-        finally:
-            self.waiting -= 1
-        self.waits.add(time.perf_counter() - began)
         with contextlib.ExitStack() as slot:
-            slot.callback(self._free.release)
+            try:
+                # Of several requests for several slots, one at a time holds a part of them.
+                async with self._several if count > 1 else contextlib.nullcontext():
+                    for _ in range(min(count, self.count)):
+                        async with asyncio.timeout(deadline.left if self._free.locked() else None):
+                            await self._free.acquire()
+                        slot.callback(self._free.release)
+            except TimeoutError:
+                raise deadline.overloaded() from None
+            finally:
+                self.waiting -= 1
+            self.waits.add(time.perf_counter() - began)
             yield slot

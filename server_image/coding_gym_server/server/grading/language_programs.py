@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from coding_gym_server.languages import Language, LanguageMissingError, find_language
-from coding_gym_server.protocol.grading import FileContent, GradingLimits, Submission
+from coding_gym_server.protocol.grading import Checker, FileContent, GradingLimits, Submission
 from coding_gym_server.remote_objects.program_messages import RunCommand
 from coding_gym_server.server.grading.builds import Build
 from coding_gym_server.server.grading.program_run import Program, ProgramRun
@@ -74,17 +74,17 @@ def encoded_source(source: str) -> FileContent:
     return FileContent(source.encode("utf-8", "surrogatepass"))
 
 
-def program_of(language: Language, build: Build | None, submission: Submission, *arguments: str) -> Program:
+def program_of(language: Language, build: Build | None, source: Submission | Checker, *arguments: str) -> Program:
     """Return the run of a program without its input.
 
     Args:
         language: Its language.
         build: What the compiler has made of it; None if there is no compiler.
-        submission: The program, with its files and limits.
+        source: Has its code, files and limits.
         arguments: Arguments of the program.
     """
-    content = encoded_source(submission.code) if build is None else FileContent(build.product, is_executable=True)
-    limits = submission.limits
+    content = encoded_source(source.code) if build is None else FileContent(build.product, is_executable=True)
+    limits = source.limits
     return Program(
         request=RunCommand((*language.run, *arguments), "", dict(language.variables)),
         limits=GradingLimits(
@@ -92,7 +92,7 @@ def program_of(language: Language, build: Build | None, submission: Submission, 
             wall_timeout=limits.wall_timeout + language.start_seconds,
             max_output_chars=limits.max_output_chars,
         ),
-        files={**submission.files, language.product: content},
+        files={**source.files, language.product: content},
         max_stdout_chars=limits.max_output_chars,
         max_stderr_chars=limits.max_output_chars,
     )

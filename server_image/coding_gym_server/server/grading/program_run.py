@@ -56,6 +56,7 @@ class ProgramRun:
         expired: Whether it was killed because it exceeded a time limit.
         kill_reason: The resource of the sandbox that it has exhausted; empty if none is known.
         stdout: Its stdout, truncated in the middle.
+        is_truncated: Whether a part of its stdout is missing.
         stderr: Its stderr, truncated in the middle.
         seconds: Wall-clock time in seconds.
         cpu_seconds: CPU time in seconds.
@@ -67,6 +68,7 @@ class ProgramRun:
     expired: bool = False
     kill_reason: str = ""
     stdout: str = ""
+    is_truncated: bool = False
     stderr: str = ""
     seconds: float = 0.0
     cpu_seconds: float = 0.0

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import signal
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import NamedTuple
@@ -12,12 +10,12 @@ import msgspec
 
 from coding_gym_server.ipc.text import truncate_middle
 from coding_gym_server.languages import PYTHON, Language
-from coding_gym_server.linux import oom
 from coding_gym_server.protocol.grading import (
     CaseOutcome,
     CaseResult,
     Checker,
     Graded,
+    GradingLimits,
     ProgramCase,
     Programs,
     Submission,
@@ -26,6 +24,17 @@ from coding_gym_server.protocol.grading import (
 from coding_gym_server.remote_objects.program_messages import RunProgram
 from coding_gym_server.server.grading.agreement import ENDS
 from coding_gym_server.server.grading.builds import Build, Builds
+from coding_gym_server.server.grading.checkers import (
+    FAILED,
+    OUTPUT_FILE,
+    CheckerError,
+    Judged,
+    arguments_of,
+    decision_of,
+    end_of,
+    fetched_of,
+    files_of,
+)
 from coding_gym_server.server.grading.compiled_programs import CompiledPrograms
 from coding_gym_server.server.grading.grading_slots import StartDeadline
 from coding_gym_server.server.grading.language_programs import (
@@ -39,61 +48,52 @@ from coding_gym_server.server.grading.not_run import not_run
 from coding_gym_server.server.grading.output_match import is_same_output
 from coding_gym_server.server.grading.program_run import Program, ProgramRun, program_file
 
-__all__ = ["ProgramTests"]
+__all__ = ["ProgramTests", "Talked"]
 
 _MAX_COMPILED_BYTES = 32 << 20
 """Maximum total size of the compiled Python programs of one grading."""
 
-_EXTRA_OUTPUT_CHARS = 4096
-"""Number of characters that a program may print beyond the expected output before the middle is dropped."""
+_EXTRA_OUTPUT_CHARS = 4 << 20
+"""Number of characters that a program may print beyond those of the expected output."""
 
-_CHECKED_OUTPUT_CHARS = 4 << 20
-"""The same for a checker, which may accept other outputs than the expected one."""
 
-_INPUT, _OUTPUT, _ANSWER = "input.txt", "output.txt", "answer.txt"
-_ACCEPTED, _REFUSED, _FAILED, _POINTS = 0, (1, 2, 8), 3, 7
-"""Exit codes of checkers; see testlib.h: OK; WA, PE and UNEXPECTED_EOF; FAIL; POINTS."""
+class Talked(NamedTuple):
+    """How a program and an interactor have ended.
 
-_MAX_MESSAGE_CHARS = 2000
+    Attributes:
+        run: How the program has ended.
+        others_run: How the interactor has ended.
+        is_first: Whether the program has ended before the interactor.
+    """
+
+    run: ProgramRun
+    others_run: ProgramRun
+    is_first: bool
+
+
+_Execute = Callable[[Program, CompiledPrograms, StartDeadline], Awaitable[ProgramRun]]
+_Talk = Callable[[Program, Program, CompiledPrograms], Awaitable[Talked]]
 
 
 class _CompilationError(Exception):
     """A program cannot be compiled."""
 
 
-class _CheckerError(Exception):
-    """A checker has not decided."""
-
-
-class _Judged(NamedTuple):
-    """What the output of a program is worth.
-
-    Attributes:
-        outcome: Whether it is right.
-        message: Why it is not.
-        score: Part of the test that passed, if it has parts.
-    """
-
-    outcome: CaseOutcome
-    message: str = ""
-    score: float | None = None
-
-
 class ProgramTests:
-    """Runs the cases of ``Programs``, one after the other, and their checker.
+    """Runs the cases of ``Programs``, one after the other, with their interactor and their checker.
 
     Nothing of a submission is left when its checker runs, and nothing of the checker when the next case runs: each is the only
-    program of the worker, with its files only.
+    program of the worker, with its files only. An interactor has another worker.
 
     Args:
         execute: Runs a program once.
+        talk: Runs a program and an interactor, each of which reads what the other one prints.
         builds: Programs in other languages than Python that have been compiled before.
     """
 
-    def __init__(
-        self, execute: Callable[[Program, CompiledPrograms, StartDeadline], Awaitable[ProgramRun]], builds: Builds
-    ) -> None:
+    def __init__(self, execute: _Execute, talk: _Talk, builds: Builds) -> None:
         self._run = execute
+        self._talk = talk
         self._builds = builds
         self._compiled = CompiledPrograms(max_bytes=_MAX_COMPILED_BYTES)
 
@@ -109,19 +109,16 @@ class ProgramTests:
         limit = submission.limits.max_output_chars
         cases: list[CaseResult] = []
         try:
-            program = await self._program(tests.language, submission, tests.random_seed)
+            program = await self._program(tests.language, submission, seed=tests.random_seed)
         except _CompilationError as error:
             return Graded(outcome=VerdictOutcome.ERROR, message=str(error), cases=tuple(not_run(submission)))
         for number, case in enumerate(tests.cases):
-            extra = _EXTRA_OUTPUT_CHARS if tests.checker is None else _CHECKED_OUTPUT_CHARS
-            request = msgspec.structs.replace(program.request, stdin=case.stdin)
-            run = await self._execute(replace(program, request=request, max_stdout_chars=max(len(case.stdout) + extra, limit)))
-            graded.cpu_seconds += run.cpu_seconds
             try:
-                judged = _end_of(run) or await self._judge(run.stdout, case, tests)
-            except _CheckerError as error:
+                run, judged = await self._run_case(program, case, tests)
+            except CheckerError as error:
                 message = f"the checker did not decide on test {number}: {error}"
                 return Graded(outcome=VerdictOutcome.INFRASTRUCTURE, message=message, checker_failed=True)
+            graded.cpu_seconds += run.cpu_seconds
             result = CaseResult(
                 name=str(number), outcome=judged.outcome, message=judged.message, seconds=run.seconds, score=judged.score
             )
@@ -138,85 +135,124 @@ class ProgramTests:
         graded.cases = (*cases, *not_run(submission)[len(cases) :])
         return graded
 
+    async def _run_case(self, program: Program, case: ProgramCase, tests: Programs) -> tuple[ProgramRun, Judged]:
+        """Run a program on the input of a case; return how it has ended, and what that is worth.
+
+        Raises:
+            CheckerError: If the checker or the interactor does not decide.
+        """
+        if tests.interactor is not None:
+            return await self._interact(program, tests.interactor, case, tests.checker)
+        request = msgspec.structs.replace(program.request, stdin=case.stdin)
+        limit = max(len(case.stdout) + _EXTRA_OUTPUT_CHARS, program.max_stdout_chars)
+        run = await self._execute(replace(program, request=request, max_stdout_chars=limit))
+        judged = end_of(run)
+        if judged is not None:
+            return run, judged
+        if tests.checker is not None:
+            return run, await self._check(tests.checker, run.stdout, case)
+        if is_same_output(run.stdout, case.stdout, compare=tests.compare, tolerance=tests.tolerance):
+            return run, Judged(CaseOutcome.PASSED)
+        return run, Judged(CaseOutcome.FAILED, "its output differs from the expected output")
+
     async def _execute(self, program: Program) -> ProgramRun:
         return await self._run(program, self._compiled, StartDeadline())
 
-    async def _program(self, name: str, submission: Submission, random_seed: int | None, *arguments: str) -> Program:
+    async def _program(
+        self, name: str, source: Submission | Checker, *arguments: str, seed: int | None = 0, error_code: int = 1
+    ) -> Program:
         """Return the run of a program without its input.
+
+        Args:
+            name: Name of its language.
+            source: Has its code, files and limits.
+            arguments: Its arguments.
+            seed: Seed of Python's ``random``.
+            error_code: Exit code after an exception in Python.
 
         Raises:
             _CompilationError: If it cannot be compiled.
         """
-        limit = submission.limits.max_output_chars
+        limit = source.limits.max_output_chars
         if name == PYTHON:
-            file = program_file(submission.files)
+            file = program_file(source.files)
+            request = RunProgram(source.code, "", file=file, random_seed=seed, arguments=arguments, error_code=error_code)
             return Program(
-                request=RunProgram(submission.code, "", file=file, random_seed=random_seed, arguments=arguments),
-                limits=submission.limits,
-                files=submission.files,
-                max_stdout_chars=limit,
-                max_stderr_chars=limit,
+                request=request, limits=source.limits, files=source.files, max_stdout_chars=limit, max_stderr_chars=limit
             )
-        language = language_of(name, submission.code)
-        build = await self._build(language, submission) if language.compile else None
+        language = language_of(name, source.code)
+        build = await self._build(language, source) if language.compile else None
         if build is not None and not build.product:
             raise _CompilationError(compiler_message(language, build.run))
-        return program_of(language, build, submission, *arguments)
+        return program_of(language, build, source, *arguments)
 
-    async def _build(self, language: Language, submission: Submission) -> Build:
+    async def _build(self, language: Language, source: Submission | Checker) -> Build:
         """Compile a program, unless it has been compiled before."""
-        compilation = compilation_of(language, submission.code, submission.files)
+        compilation = compilation_of(language, source.code, source.files)
 
         async def make() -> Build:
             return build_of(language, await self._execute(compilation))
 
         return await self._builds.get(language, compilation.files, make)
 
-    async def _judge(self, printed: str, case: ProgramCase, tests: Programs) -> _Judged:
-        """Decide whether an output is right.
+    async def _checker_program(self, checker: Checker, case: ProgramCase, **files: str) -> Program:
+        """Return the run of a checker or an interactor.
 
         Raises:
-            _CheckerError: If the checker does not.
+            CheckerError: If it cannot be compiled.
         """
-        if tests.checker is not None:
-            return await self._check(tests.checker, printed, case)
-        if is_same_output(printed, case.stdout, compare=tests.compare, tolerance=tests.tolerance):
-            return _Judged(CaseOutcome.PASSED)
-        return _Judged(CaseOutcome.FAILED, "its output differs from the expected output")
-
-    async def _check(self, checker: Checker, printed: str, case: ProgramCase) -> _Judged:
-        submission = Submission(code=checker.code, tests=Programs(cases=()), files=checker.files, limits=checker.limits)
         try:
-            program = await self._program(checker.language, submission, 0, _INPUT, _OUTPUT, _ANSWER)
-        except _CompilationError as error:
-            raise _CheckerError(error) from error
-        request = program.request
-        if isinstance(request, RunProgram):
             # Python's own exit code after an exception would be that for a wrong output.
-            request = msgspec.structs.replace(request, error_code=_FAILED)
-        files = {_INPUT: case.stdin, _OUTPUT: printed, _ANSWER: case.stdout}
-        run = await self._execute(replace(program, request=request, files={**program.files, **files}))
-        message = (run.stderr or run.stdout).strip()[:_MAX_MESSAGE_CHARS]
-        if run.exit_code == _ACCEPTED and not run.expired:
-            return _Judged(CaseOutcome.PASSED)
-        if run.exit_code in _REFUSED and not run.expired:
-            return _Judged(CaseOutcome.FAILED, message or "the checker refuses its output")
-        points = re.match(r"(?:points )?\s*([0-9]+(?:\.[0-9]+)?)", message) if run.exit_code == _POINTS else None
-        if points is not None and not run.expired:
-            score = min(float(points[1]) / checker.max_points, 1.0)
-            return _Judged(CaseOutcome.PASSED if score == 1.0 else CaseOutcome.FAILED, message, score)
-        end = _end_of(run)
-        raise _CheckerError(end.message if end is not None else message)
+            program = await self._program(checker.language, checker, *arguments_of(checker), error_code=FAILED)
+        except _CompilationError as error:
+            raise CheckerError(error) from error
+        return replace(
+            program, files={**program.files, **files_of(checker, case), **files}, fetch=(OUTPUT_FILE, *fetched_of(checker))
+        )
 
+    async def _check(self, checker: Checker, printed: str, case: ProgramCase) -> Judged:
+        """Let a checker decide whether an output is right.
 
-def _end_of(run: ProgramRun) -> _Judged | None:
-    """Return what is wrong with how a program has ended; None if it has exited with 0."""
-    if run.expired:
-        return _Judged(CaseOutcome.TIMEOUT, "it exceeded the time limit")
-    if run.exit_code < 0:
-        killed = CaseOutcome.MEMORY if run.exit_code == -signal.SIGKILL and oom.has_killed() else CaseOutcome.KILLED
-        return _Judged(killed, run.kill_reason or f"signal {-run.exit_code} killed it")
-    if run.exit_code > 0:
-        last = run.stderr.rstrip().rpartition("\n")[2]
-        return _Judged(CaseOutcome.ERROR, f"exit code {run.exit_code}: {last}" if last else f"exit code {run.exit_code}")
-    return None
+        Raises:
+            CheckerError: If it does not.
+        """
+        program = await self._checker_program(checker, case, **{OUTPUT_FILE: printed})
+        request = msgspec.structs.replace(program.request, stdin=printed)
+        return decision_of(checker, await self._execute(replace(program, request=request)))
+
+    async def _interact(
+        self, program: Program, interactor: Checker, case: ProgramCase, checker: Checker | None
+    ) -> tuple[ProgramRun, Judged]:
+        """Let a program and an interactor talk; return how the program has ended, and what that is worth.
+
+        An interactor that fails once the program has ended, perhaps because there is nothing more to read, does not accept it.
+
+        Raises:
+            CheckerError: If the interactor fails before, or the checker of what it has written does not decide.
+        """
+        other = await self._checker_program(interactor, case)
+        limits = other.limits
+        # It also waits for the program.
+        patient = GradingLimits(
+            cpu_timeout=limits.cpu_timeout,
+            wall_timeout=limits.wall_timeout + program.limits.wall_timeout,
+            max_output_chars=interactor.limits.max_output_chars,
+        )
+        request = msgspec.structs.replace(program.request, stdin=None)
+        others_request = msgspec.structs.replace(other.request, stdin=None)
+        run, others_run, is_first = await self._talk(
+            replace(program, request=request), replace(other, request=others_request, limits=patient), self._compiled
+        )
+        end = end_of(run)
+        try:
+            decided = decision_of(interactor, others_run)
+        except CheckerError as error:
+            if not is_first:
+                raise
+            return run, end or Judged(CaseOutcome.FAILED, f"it ended before the interactor, which failed: {error}")
+        if decided.outcome is CaseOutcome.PASSED or decided.score is not None:
+            if end is None and checker is not None:
+                written = others_run.files.get(OUTPUT_FILE, b"").decode("utf-8", "replace")
+                return run, await self._check(checker, written, case)
+            return run, end or decided
+        return run, end if end is not None and is_first else decided

@@ -10,13 +10,14 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from coding_gym_server.ipc.async_channel import ChannelClosedError
 from coding_gym_server.ipc.zygote_messages import SUBMISSION
 from coding_gym_server.isolation.profile import IsolationProfile
-from coding_gym_server.protocol.grading import Graded, GradingMode, Submission, TaskCheck, VerdictOutcome
+from coding_gym_server.protocol.grading import Graded, GradingMode, Programs, Submission, TaskCheck, VerdictOutcome
 from coding_gym_server.server.grading.builds import Builds
 from coding_gym_server.server.grading.compiled_programs import CompiledPrograms
 from coding_gym_server.server.grading.faithful.question_cache import QuestionCache
@@ -132,11 +133,10 @@ class GradingService:
             FilesError: If one of its files cannot be written.
         """
         deadline = StartDeadline()
-        libraries = mentioned_libraries(submission)
-        async with self.slots.take(deadline) as slot:
+        async with self.slots.take(deadline, _workers_for(submission)) as slot:
             began = time.perf_counter()
             try:
-                graded = await self._use(libraries, lambda worker: worker.grade(submission), slot, deadline)
+                graded = await self._with_workers(submission, GradingWorker.grade, slot, deadline)
             except _LostError as error:
                 graded = _lost(submission, error.__cause__)
             except INFRASTRUCTURE_ERRORS as error:
@@ -159,10 +159,9 @@ class GradingService:
             INFRASTRUCTURE_ERRORS: If the sandbox failed.
         """
         deadline = StartDeadline()
-        libraries = mentioned_libraries(reference)
-        async with self.slots.take(deadline) as slot:
+        async with self.slots.take(deadline, _workers_for(reference)) as slot:
             try:
-                return await self._use(libraries, lambda worker: worker.check(reference), slot, deadline)
+                return await self._with_workers(reference, GradingWorker.check, slot, deadline)
             except _LostError as error:
                 return TaskCheck(mode=GradingMode.ISOLATED, broken=_lost(reference, error.__cause__).message)
 
@@ -239,6 +238,22 @@ class GradingService:
             worker.close()
         if self._started_zygote is not None:
             self._started_zygote.close()
+
+    async def _with_workers(
+        self,
+        submission: Submission,
+        action: Callable[[GradingWorker, Submission, GradingWorker | None], Awaitable[_Result]],
+        slot: ExitStack,
+        deadline: StartDeadline,
+    ) -> _Result:
+        """Let a worker do something with a submission, and another one have its interactor; see ``_use``."""
+
+        async def act(worker: GradingWorker) -> _Result:
+            if _workers_for(submission) == 1:
+                return await action(worker, submission, None)
+            return await self._use(frozenset(), partial(action, worker, submission), slot, deadline)
+
+        return await self._use(mentioned_libraries(submission), act, slot, deadline)
 
     async def _use(
         self,
@@ -382,6 +397,11 @@ class GradingService:
         worker.close()
         # The reference is dropped: a file system in memory is freed with the last one.
         start_in_thread(worker.take_directory().remove)
+
+
+def _workers_for(submission: Submission) -> int:
+    """Return the number of workers that a submission needs: an interactor has one of its own."""
+    return 2 if isinstance(submission.tests, Programs) and submission.tests.interactor is not None else 1
 
 
 def _lost(submission: Submission, error: BaseException | None) -> Graded:

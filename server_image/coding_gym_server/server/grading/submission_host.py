@@ -26,7 +26,7 @@ from coding_gym_server.ipc.messages import (
 )
 from coding_gym_server.ipc.zygote_messages import SUBMISSION
 from coding_gym_server.protocol.grading import FileContent, GradingLimits
-from coding_gym_server.server.grading.submission_run import LimitWatch, RunLimits, SubmissionRun
+from coding_gym_server.server.grading.submission_run import LimitWatch, RunLimits, SubmissionRun, TalkEnds
 from coding_gym_server.server.supervisor.systems import SessionSystem
 from coding_gym_server.server.supervisor.zygote_handle import ForkError, ZygoteHandle
 from coding_gym_server.server.threads import in_thread
@@ -132,19 +132,25 @@ class SubmissionHost:
         return directory
 
     async def open_run(
-        self, files: Mapping[str, str | FileContent], *, max_stdout_chars: int, max_stderr_chars: int
+        self,
+        files: Mapping[str, str | FileContent],
+        *,
+        max_stdout_chars: int,
+        max_stderr_chars: int,
+        talk: TalkEnds | None = None,
     ) -> SubmissionRun:
         """Write the files of a submission, the only ones, and open the descriptors of its process.
 
         Args:
             files: Initial content of the working directory.
+            talk: Its stdin and stdout, if it talks with another process.
             max_stdout_chars: Maximum number of characters that are kept of its stdout.
             max_stderr_chars: Maximum number of characters that are kept of its stderr.
         """
         if self._has_files:
             await self.empty()
         await self.write(files)
-        run = SubmissionRun.open()
+        run = SubmissionRun.open(talk)
         run.begin(max_stdout_chars=max_stdout_chars, max_stderr_chars=max_stderr_chars)
         return run
 
@@ -189,7 +195,7 @@ class SubmissionHost:
         self._drop_ahead()
         self.is_recycling = True
         try:
-            answer = await self._ask(ForkWorker(), run.descriptors)
+            answer = await self._ask(ForkWorker(has_stdin=run.has_stdin), run.descriptors)
         finally:
             self.is_recycling = False
             run.close_descriptors()

@@ -9,17 +9,18 @@ import socket
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from coding_gym_server.ipc.async_channel import ChannelClosedError
 from coding_gym_server.ipc.channel import close_all
+from coding_gym_server.ipc.messages import ForkWorker
 from coding_gym_server.ipc.streams import open_output_pipes
 from coding_gym_server.linux import procfs
 from coding_gym_server.linux.program_clock import ProgramClock
 from coding_gym_server.protocol.grading import GradingLimits
 from coding_gym_server.server.supervisor.output_capture import OutputCapture
 
-__all__ = ["LimitWatch", "RunLimits", "SubmissionRun"]
+__all__ = ["LimitWatch", "RunLimits", "SubmissionRun", "TalkEnds", "open_talk"]
 
 _GRACE = 2.0
 """Seconds that a test runner has to report its results after the submission has been killed."""
@@ -51,6 +52,30 @@ class RunLimits:
         return self.max_seconds * (os.cpu_count() or 1)
 
 
+class TalkEnds(NamedTuple):
+    """The streams of a process that talks with another one.
+
+    Attributes:
+        stdin: Descriptor from which it reads what the other one prints.
+        stdout: Descriptor to which it prints.
+    """
+
+    stdin: int
+    stdout: int
+
+
+def open_talk() -> tuple[TalkEnds, TalkEnds]:
+    """Return the streams of two processes that talk with each other.
+
+    As long as those of one are open here, the other one does not notice its end.
+
+    Raises:
+        OSError: If file descriptors are exhausted.
+    """
+    (read, others_write), (others_read, write) = open_output_pipes()
+    return TalkEnds(read, write), TalkEnds(others_read, others_write)
+
+
 @dataclass
 class SubmissionRun:
     """A submission's process. Created by ``SubmissionRun.open``.
@@ -59,7 +84,7 @@ class SubmissionRun:
         connection: The tests' end of the connection with it.
         stdout: Capture of its stdout.
         stderr: Capture of its stderr.
-        descriptors: Those that its process receives: its end of the connection, stdout and stderr.
+        descriptors: Those that its process receives: its end of the connection, stdout, stderr and, of one that talks, stdin.
         cpu_before: CPU time used by earlier processes, in seconds.
         ended: Its wait status, once it has been forked; fails with ``ChannelClosedError`` if its root dies.
     """
@@ -73,16 +98,24 @@ class SubmissionRun:
     _read_timer: asyncio.TimerHandle | None = field(init=False, default=None)
 
     @classmethod
-    def open(cls) -> SubmissionRun:
-        """Open the connection and the pipes of a process that is not forked yet."""
+    def open(cls, talk: TalkEnds | None = None) -> SubmissionRun:
+        """Open the connection and the pipes of a process that is not forked yet.
+
+        Args:
+            talk: Its stdin and stdout, if it talks with another process.
+        """
         ours, theirs = socket.socketpair()
         (out_read, out_write), (err_read, err_write) = open_output_pipes()
-        return cls(
-            ours,
-            OutputCapture(out_read, max_chars=0),
-            OutputCapture(err_read, max_chars=0),
-            (theirs.detach(), out_write, err_write),
-        )
+        descriptors: tuple[int, ...] = (theirs.detach(), out_write, err_write)
+        if talk is not None:
+            os.close(out_write)
+            descriptors = (descriptors[0], os.dup(talk.stdout), err_write, os.dup(talk.stdin))
+        return cls(ours, OutputCapture(out_read, max_chars=0), OutputCapture(err_read, max_chars=0), descriptors)
+
+    @property
+    def has_stdin(self) -> bool:
+        """Whether its process receives a stdin."""
+        return len(self.descriptors) > ForkWorker().DESCRIPTORS
 
     def begin(self, *, max_stdout_chars: int, max_stderr_chars: int) -> None:
         """Begin to read what the process prints.

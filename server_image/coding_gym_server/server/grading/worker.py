@@ -9,11 +9,13 @@ import signal
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 import msgspec
 
 from coding_gym_server.ipc.async_channel import AsyncChannel, ChannelClosedError
+from coding_gym_server.ipc.channel import close_all
 from coding_gym_server.ipc.plain_messages import MAX_REPORT_BYTES, PlainReport, RunPlain, plain_reports
 from coding_gym_server.ipc.question_messages import MAX_QUESTION_REPORT_BYTES, AskQuestions, QuestionReport, question_reports
 from coding_gym_server.linux import oom
@@ -38,9 +40,9 @@ from coding_gym_server.server.grading.grading_slots import StartDeadline
 from coding_gym_server.server.grading.not_run import not_run
 from coding_gym_server.server.grading.program_delivery import ProgramDelivery
 from coding_gym_server.server.grading.program_run import Program, ProgramRun
-from coding_gym_server.server.grading.program_tests import ProgramTests
+from coding_gym_server.server.grading.program_tests import ProgramTests, Talked
 from coding_gym_server.server.grading.submission_host import ANSWER_TIMEOUT_SECONDS, SubmissionHost
-from coding_gym_server.server.grading.submission_run import SubmissionRun
+from coding_gym_server.server.grading.submission_run import SubmissionRun, TalkEnds, open_talk
 from coding_gym_server.server.grading.test_runners import TestRunnerLostError, TestRunners
 from coding_gym_server.server.process_limiter import ProcessGroup
 from coding_gym_server.server.supervisor.systems import SessionSystem
@@ -145,8 +147,12 @@ class GradingWorker:
         """Groups of processes, each of which is killed if it exhausts the processes of the sandbox."""
         return [self, self._test_runners]
 
-    async def grade(self, submission: Submission) -> Graded:
+    async def grade(self, submission: Submission, beside: GradingWorker | None = None) -> Graded:
         """Grade a submission; its errors are part of the result.
+
+        Args:
+            submission: The submission.
+            beside: Runs its interactor, if it has one.
 
         Raises:
             FilesError: If one of its files cannot be written.
@@ -157,7 +163,7 @@ class GradingWorker:
         began = time.perf_counter()
         oom.has_killed()
         self._kill_reason = ""
-        graded = await self._grade(submission)
+        graded = await self._grade(submission, beside)
         graded.seconds = time.perf_counter() - began
         await self._host.clean_up()
         return graded
@@ -184,9 +190,10 @@ class GradingWorker:
     def _roots(self) -> list[int]:
         return [group.root_pid for group in self.process_groups]
 
-    async def _grade(self, submission: Submission) -> Graded:
+    async def _grade(self, submission: Submission, beside: GradingWorker | None) -> Graded:
         if isinstance(submission.tests, Programs):
-            return await ProgramTests(self._execute, self._builds).grade(submission, submission.tests)
+            tests = ProgramTests(self._execute, partial(self._talk, beside), self._builds)
+            return await tests.grade(submission, submission.tests)
         if submission.mode is GradingMode.FAITHFUL:
             return await self._ask_and_run(submission, submission.tests)
         graded, plain = await self._run_tests(submission, submission.tests)
@@ -273,16 +280,17 @@ class GradingWorker:
             load_seconds=tests_run.load_seconds,
         )
 
-    async def check(self, reference: Submission) -> TaskCheck:
+    async def check(self, reference: Submission, beside: GradingWorker | None = None) -> TaskCheck:
         """Find out the mode that a task permits, by grading its reference.
 
         Args:
             reference: The reference, as a submission. Its mode does not matter.
+            beside: As in ``grade``.
 
         Raises:
             As ``grade``.
         """
-        graded = await self.grade(msgspec.structs.replace(reference, mode=GradingMode.ISOLATED))
+        graded = await self.grade(msgspec.structs.replace(reference, mode=GradingMode.ISOLATED), beside)
         has_passed = graded.outcome is VerdictOutcome.PASSED
         if isinstance(reference.tests, Programs):
             return TaskCheck(mode=GradingMode.ISOLATED, broken="" if has_passed else reason_of(graded))
@@ -399,7 +407,39 @@ class GradingWorker:
         if self._host.is_alive:
             await self._host.fork_ahead()
 
-    async def _execute(self, program: Program, compiled: CompiledPrograms, deadline: StartDeadline) -> ProgramRun:
+    async def _talk(self, beside: GradingWorker | None, program: Program, other: Program, compiled: CompiledPrograms) -> Talked:
+        """Run a program, and another one beside it, each of which reads what the other one prints.
+
+        Raises:
+            As ``_execute``.
+        """
+        assert beside is not None
+        order: list[GradingWorker] = []
+
+        async def execute(worker: GradingWorker, program: Program, ends: TalkEnds) -> ProgramRun:
+            try:
+                return await worker._execute(program, compiled, StartDeadline(), ends)
+            finally:
+                # What the end of one does to the other one happens after this.
+                order.append(worker)
+                close_all(ends)
+
+        ends, others_ends = open_talk()
+        runs = [
+            asyncio.ensure_future(execute(self, program, ends)),
+            asyncio.ensure_future(execute(beside, other, others_ends)),
+        ]
+        try:
+            run, others_run = await asyncio.gather(*runs)
+        finally:
+            for each in runs:
+                each.cancel()
+        await beside._host.clean_up()
+        return Talked(run, others_run, is_first=order[0] is self)
+
+    async def _execute(
+        self, program: Program, compiled: CompiledPrograms, deadline: StartDeadline, talk: TalkEnds | None = None
+    ) -> ProgramRun:
         """Run a program once.
 
         Raises:
@@ -408,8 +448,8 @@ class GradingWorker:
         """
         began = time.perf_counter()
         limits = {"max_stdout_chars": program.max_stdout_chars, "max_stderr_chars": program.max_stderr_chars}
-        ahead = self._host.take_ahead()
-        with ahead or await self._host.open_run(program.files, **limits) as run:
+        ahead = self._host.take_ahead() if talk is None else None
+        with ahead or await self._host.open_run(program.files, **limits, talk=talk) as run:
             if ahead is None:
                 await self._host.fork(run)
             else:
@@ -423,6 +463,7 @@ class GradingWorker:
                 cpu_seconds = await self._host.end(run)
                 delivery.check_started()
             stdout, stderr = run.take_output()
+            is_truncated = run.stdout.is_truncated
         files: Mapping[str, bytes] = {}
         refused: tuple[str, ...] = ()
         if program.fetch:
@@ -432,6 +473,7 @@ class GradingWorker:
             expired=watch.expired,
             kill_reason=self._kill_reason,
             stdout=stdout,
+            is_truncated=is_truncated,
             stderr=stderr,
             seconds=seconds,
             cpu_seconds=cpu_seconds,

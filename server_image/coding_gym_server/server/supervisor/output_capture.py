@@ -29,6 +29,9 @@ class OutputCapture:
     Args:
         descriptor: Read end of the pipe. The capture takes ownership of it.
         max_chars: Maximum number of code points that ``take`` returns.
+
+    Attributes:
+        is_truncated: Whether something is missing in what ``take`` has returned last.
     """
 
     def __init__(self, descriptor: int, *, max_chars: int) -> None:
@@ -39,6 +42,7 @@ class OutputCapture:
         self._head = bytearray()
         self._tail = bytearray()
         self._dropped_chars = 0
+        self.is_truncated = False
         self._reading = False
         self._on_text: Callable[[str], None] | None = None
         self._decoder = _IncrementalDecoder("replace")
@@ -101,6 +105,7 @@ class OutputCapture:
         self._descriptor = -1
 
     def _take_stored(self, limit_bytes: int) -> str:
+        self.is_truncated = False
         if not self._head:
             return ""
         head, tail, dropped = bytes(self._head), bytes(self._tail), self._dropped_chars
@@ -108,7 +113,10 @@ class OutputCapture:
         self._tail.clear()
         self._dropped_chars = 0
         if not dropped:
-            return truncate_middle(_decode(head + tail), limit_bytes)
+            text = _decode(head + tail)
+            self.is_truncated = len(text) > limit_bytes
+            return truncate_middle(text, limit_bytes)
+        self.is_truncated = True
         return join_within(_decode(head), _decode(tail), dropped, limit_bytes)
 
     def _read(self) -> bool:
