@@ -91,26 +91,39 @@ def build_image(
             help="Build argument such as WITH_OPENGL=1, or WITH_GUI= to omit the screen; repeatable.",
         ),
     ] = None,
+    languages: Annotated[
+        str, typer.Option("--languages", metavar="NAMES", help="Languages of programs to install too, such as cpp,java.")
+    ] = "",
     tag: Annotated[str | None, typer.Option("--tag", "-t", help="Additional name for the image, to pass as image=.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Rebuild an existing image from scratch.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the image's name.")] = False,
 ) -> None:
     """Build the image of the docker provider, and the volume by which other images get its server, unless they exist."""
     from coding_gym.cli.build_progress import BuildProgress
+    from coding_gym.sandbox.docker.derived_images import ensure_system_packages
     from coding_gym.sandbox.docker.images import build_image as build
+    from coding_gym.sandbox.docker.images import tag_image
     from coding_gym.sandbox.docker.runtime import ensure_runtime
+    from coding_gym_server.languages import packages_of
 
     arguments = dict(_name_and_value(argument) for argument in build_arg or ())
+    try:
+        packages = packages_of(name.strip() for name in languages.split(",") if name.strip())
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--languages") from error
     with _engine() as client:
         with BuildProgress(_console(), quiet=quiet) as progress:
             try:
-                name = build(client, arguments=arguments, tag=tag, on_line=progress.show, force=force)
+                name = build(client, arguments=arguments, on_line=progress.show, force=force)
             except ValueError as error:
                 raise typer.BadParameter(str(error), param_hint="--build-arg") from error
         if not progress.has_begun and not quiet:
             typer.echo("The image exists already:")
         if not arguments:
             ensure_runtime(client)
+        name = ensure_system_packages(client, name, packages)
+        if tag is not None:
+            name = tag_image(client, name, tag)
     typer.echo(name)
 
 

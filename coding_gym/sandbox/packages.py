@@ -56,7 +56,7 @@ def check_languages_on_machine(names: tuple[str, ...]) -> None:
         if name != PYTHON and (missing := (language := find_language(name)).missing()):
             message = (
                 f"A local sandbox has the languages that this machine has, which lacks {', '.join(missing)} for {name}: run "
-                f"'apt install {' '.join(language.packages)}', or pass provider='docker'"
+                f"{language.installation!r}, or pass provider='docker'"
             )
             raise ConfigurationError(message)
 

@@ -23,7 +23,7 @@ from coding_gym.cli import main as cli
 from coding_gym.cli.doctor import MEANINGS, Diagnosis, diagnose
 from coding_gym.errors import ImageBuildError
 from coding_gym.sandbox import process_tree
-from coding_gym.sandbox.docker import cleanup, dockerfiles, provider
+from coding_gym.sandbox.docker import cleanup, derived_images, dockerfiles, provider
 from coding_gym.sandbox.docker import images as image_module
 from coding_gym.sandbox.docker import runtime as runtime_module
 from coding_gym.sandbox.ownership import OwnerProcess
@@ -184,7 +184,7 @@ def test_build_image_reports_existing_image(image: str):
 def test_build_image_streams_build_log(docker_engine, monkeypatch: pytest.MonkeyPatch):
     lines = ["Step 1/2 : FROM debian:trixie-slim", " ---> d03b9b34d34e", "Step 2/2 : COPY . /opt"]
 
-    def build(client, *, arguments, tag, on_line, force):
+    def build(client, *, arguments, on_line, force):
         assert force
         for line in lines:
             on_line(line)
@@ -198,11 +198,24 @@ def test_build_image_streams_build_log(docker_engine, monkeypatch: pytest.Monkey
 @pytest.mark.docker
 def test_build_image_passes_build_arguments_and_tag(docker_engine, monkeypatch: pytest.MonkeyPatch):
     asked = {}
-    monkeypatch.setattr(image_module, "build_image", lambda client, **options: asked.update(options) or "mine:gl")
+    monkeypatch.setattr(image_module, "build_image", lambda client, **options: asked.update(options) or "made")
+    monkeypatch.setattr(image_module, "tag_image", lambda client, name, tag: f"{name} as {tag}")
     result = run("build-image", "--build-arg", "WITH_OPENGL=1", "--build-arg", "WITH_GUI=", "-t", "mine:gl", "-q")
-    assert result.output == "mine:gl\n"
+    assert result.output == "made as mine:gl\n"
     assert asked["arguments"] == {"WITH_OPENGL": "1", "WITH_GUI": ""}
-    assert asked["tag"] == "mine:gl"
+
+
+@pytest.mark.docker
+def test_build_image_refuses_unknown_languages(docker_engine):
+    result = run("build-image", "--languages", "cpp, cobol")
+    assert result.exit_code == 2
+    assert "'cobol'" in result.stderr
+
+
+@pytest.mark.docker
+def test_build_image_installs_languages(image: str, docker_engine, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(derived_images, "ensure_system_packages", lambda client, name, packages: f"{name} with {packages}")
+    assert run("build-image", "--languages", "cpp, lua", "-q").output == f"{image} with ('g++', 'lua5.4')\n"
 
 
 @pytest.mark.docker

@@ -22,7 +22,7 @@ from coding_gym.sandbox.docker.builds import build_lock, build_logged, image_exi
 from coding_gym.sandbox.docker.dockerfiles import built_image
 from coding_gym.waiting import waiting_for
 
-__all__ = ["IMAGE_REPOSITORY", "build_image", "ensure_image", "image_name"]
+__all__ = ["IMAGE_REPOSITORY", "build_image", "ensure_image", "image_name", "tag_image"]
 
 _log = logging.getLogger("coding_gym")
 
@@ -84,7 +84,6 @@ def build_image(
     client: docker.DockerClient,
     *,
     arguments: Mapping[str, str] = _NO_ARGUMENTS,
-    tag: str | None = None,
     on_line: Callable[[str], None] | None = None,
     force: bool = False,
 ) -> str:
@@ -93,7 +92,6 @@ def build_image(
     Args:
         client: The engine.
         arguments: Build arguments of the Dockerfile, such as ``{"WITH_OPENGL": "1"}``.
-        tag: An additional name, which is then returned.
         on_line: Called with each line of the build log.
         force: Whether to build it even if it exists, without the build cache.
 
@@ -111,8 +109,11 @@ def build_image(
         if force or not image_exists(client, name):
             options = {"fileobj": _context(), "custom_context": True, "buildargs": dict(arguments), "nocache": force}
             build_logged(client, name, f"The image {name}", hint=_NEXT_STEP, on_line=on_line, **options)
-    if tag is None:
-        return name
+    return name
+
+
+def tag_image(client: docker.DockerClient, name: str, tag: str) -> str:
+    """Give an image an additional name, and return that."""
     client.api.tag(name, *parse_repository_tag(tag))
     return tag
 

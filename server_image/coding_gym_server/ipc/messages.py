@@ -303,10 +303,14 @@ class WorkerExited(msgspec.Struct, tag=True):
     Attributes:
         status: Its wait status.
         slot: Number of its slot.
+        peak_bytes: The most memory that it, or a child that it has waited for, had in use.
+        shared_bytes: The most memory that its root had in use, of which it began with a copy.
     """
 
     status: int
     slot: int = FIRST_SLOT
+    peak_bytes: int = 0
+    shared_bytes: int = 0
 
 
 class CellResult(msgspec.Struct, tag=True):

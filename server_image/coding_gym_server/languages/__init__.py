@@ -6,8 +6,10 @@ Python is none of these: its programs run in processes that are forked from a wa
 from __future__ import annotations
 
 import functools
+import os
 import re
 import shutil
+import sys
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -37,7 +39,7 @@ class LanguageMissingError(ValueError):
     def __init__(self, language: Language, missing: Iterable[str]) -> None:
         super().__init__(
             f"The sandbox lacks {', '.join(missing)}, which programs in {language.name} need: pass "
-            f"languages=({language.name!r},), or provider='local' on a machine that has {', '.join(language.packages)}"
+            f"languages=({language.name!r},), or provider='local' on a machine after {language.installation!r}"
         )
 
 
@@ -51,10 +53,14 @@ class _Entry(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tr
     product: str = ""
     run: tuple[str, ...]
     needs: tuple[str, ...] = ()
-    packages: tuple[str, ...]
+    packages: tuple[str, ...] = ()
+    python_packages: tuple[str, ...] = ()
     variables: dict[str, str] = {}
     compile_seconds: float = 20.0
     start_seconds: float = 0.0
+    memory_bytes: int = 8 << 20
+    reserved_bytes: int = 0
+    memory_options: tuple[str, ...] = ()
     variants: dict[str, tuple[str, ...]] = {}
 
 
@@ -71,9 +77,14 @@ class Language(msgspec.Struct, kw_only=True, frozen=True):
         run: Command that runs a program.
         needs: Programs of which all must be there.
         packages: Debian packages that have them.
+        python_packages: Python packages that have them, and that the default image has.
         variables: Environment variables of both commands.
         compile_seconds: CPU time in which a program has to be compiled.
         start_seconds: CPU time that an empty program takes to start, which limits do not count.
+        memory_bytes: Memory that an empty program has in use, which limits do not count.
+        reserved_bytes: Private memory that it reserves, and most of which no program uses.
+        memory_options: Arguments that tell an interpreter how much memory a program may have, before the others of ``run``;
+            ``{mebibytes}`` stands for the number.
     """
 
     name: str
@@ -84,9 +95,25 @@ class Language(msgspec.Struct, kw_only=True, frozen=True):
     run: tuple[str, ...]
     needs: tuple[str, ...]
     packages: tuple[str, ...]
+    python_packages: tuple[str, ...]
     variables: Mapping[str, str]
     compile_seconds: float
     start_seconds: float
+    memory_bytes: int
+    reserved_bytes: int
+    memory_options: tuple[str, ...]
+
+    @property
+    def installation(self) -> str:
+        """Command that installs what a machine lacks."""
+        return f"apt install {' '.join(self.packages)}" if self.packages else f"pip install {' '.join(self.python_packages)}"
+
+    def run_within(self, max_bytes: int | None) -> tuple[str, ...]:
+        """Return the command that runs a program with a memory limit; None for none."""
+        if max_bytes is None:
+            return self.run
+        options = (option.replace("{mebibytes}", str(max(1, max_bytes >> 20))) for option in self.memory_options)
+        return (self.run[0], *options, *self.run[1:])
 
     def of_program(self, source: str) -> Language:
         """Return the language with the file and the commands for a program."""
@@ -96,12 +123,19 @@ class Language(msgspec.Struct, kw_only=True, frozen=True):
             self,
             file=self.file.replace("{name}", name),
             compile=tuple(part.replace("{name}", name) for part in self.compile),
-            run=tuple(part.replace("{name}", name) for part in self.run),
+            run=tuple(part.replace("{name}", name) for part in (_found(self.run[0]) or self.run[0], *self.run[1:])),
         )
 
     def missing(self) -> list[str]:
         """Return the programs that this machine lacks."""
-        return [program for program in self.needs if shutil.which(program) is None]
+        return [program for program in self.needs if _found(program) is None]
+
+
+def _found(program: str) -> str | None:
+    """Return a program of this machine, or of the Python packages of this interpreter, which may not be on the PATH."""
+    if shutil.which(program) is not None:
+        return program
+    return shutil.which(program, path=os.path.dirname(sys.executable))
 
 
 @functools.cache
@@ -119,9 +153,13 @@ def languages() -> dict[str, Language]:
                 run=entry.run,
                 needs=entry.needs or tuple(dict.fromkeys(_programs(entry))),
                 packages=entry.packages,
+                python_packages=entry.python_packages,
                 variables=entry.variables,
                 compile_seconds=entry.compile_seconds,
                 start_seconds=entry.start_seconds,
+                memory_bytes=entry.memory_bytes,
+                reserved_bytes=entry.reserved_bytes,
+                memory_options=entry.memory_options,
             )
     return found
 

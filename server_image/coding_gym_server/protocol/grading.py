@@ -141,11 +141,14 @@ class GradingLimits(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_
         wall_timeout: Wall-clock time of a submission with all its tests, in seconds; for programs, per run. Time in which a
             process waits for a processor does not count, as far as the kernel reports it.
         max_output_chars: Maximum number of code points kept of stdout, and of stderr.
+        max_memory_bytes: Memory that a process of a program may have in use at a time, beside that of its language; None for
+            no other limit than that of the sandbox. That of other submissions is not limited by this.
     """
 
     cpu_timeout: Seconds = 10.0
     wall_timeout: Seconds = 60.0
     max_output_chars: Annotated[int, msgspec.Meta(ge=0)] = 2000
+    max_memory_bytes: Annotated[int, msgspec.Meta(ge=1 << 20)] | None = None
 
     @property
     def max_seconds(self) -> float:

@@ -138,6 +138,7 @@ class ForkSlot:
         init: Init of its pid namespace, None for the first slot, of which it is the root.
         worker: Process id of its worker, None without one.
         worker_status: Wait status of its last worker, None before it has exited.
+        worker_peak_bytes: The most memory that its last worker had in use.
         has_exited: Whether the worker has exited, which was not reported yet.
         helpers: Process ids of its spawners and file openers.
         entering: Process id of a copy that is about to continue in its namespaces, None without one.
@@ -150,6 +151,7 @@ class ForkSlot:
         self.init = init
         self.worker: int | None = None
         self.worker_status: int | None = None
+        self.worker_peak_bytes = 0
         self.has_exited = False
         self.helpers: set[int] = set()
         self.entering: int | None = None
@@ -255,7 +257,8 @@ class SessionRoot(ProcessRoot):
             if slot.has_exited:
                 slot.has_exited = False
                 with contextlib.suppress(OSError):
-                    self._channel.send(WorkerExited(slot.worker_status or 0, slot.number))
+                    shared_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+                    self._channel.send(WorkerExited(slot.worker_status or 0, slot.number, slot.worker_peak_bytes, shared_bytes))
 
     def _apply_profile(self) -> None:
         os.setsid()
@@ -849,6 +852,7 @@ class SessionRoot(ProcessRoot):
         for slot in self._slots.values():
             if pid == slot.worker:
                 slot.worker, slot.worker_status, slot.has_exited = None, status, True
+                slot.worker_peak_bytes = usage.ru_maxrss << 10
                 self._count(usage, slot)
             elif pid in slot.helpers:
                 slot.helpers.remove(pid)

@@ -483,7 +483,8 @@ def test_build_arguments_change_image_name(docker_engine, monkeypatch):
     mine = f"{image.IMAGE_REPOSITORY}-test:gl"
     built = image.build_image(docker_engine)
     try:
-        assert image.build_image(docker_engine, arguments={"WITH_OPENGL": "a/b"}, tag=mine) == mine
+        named = image.build_image(docker_engine, arguments={"WITH_OPENGL": "a/b"})
+        assert image.tag_image(docker_engine, named, mine) == mine
         of_mine = docker_engine.images.get(mine)
         assert set(of_mine.tags) == {mine, image.image_name({"WITH_OPENGL": "a/b"})}
         assert "OPENGL=a/b" in of_mine.attrs["Config"]["Env"]

@@ -60,22 +60,36 @@ class Builds:
             files: Its source code, and the files beside it.
             make: Compiles it.
         """
-        key = hashlib.sha256(_encoder.encode((language.compile, files))).digest()
-        lock = self._locks.setdefault(key, asyncio.Lock())
+        lock = self._locks.setdefault(_key(language, files), asyncio.Lock())
         async with lock:
-            if key in self._builds:
-                self._builds.move_to_end(key)
-                return self._builds[key]
-            build = await make()
-            if build.run.exit_code < 0:
-                # A limit has ended the compiler, perhaps that of one request.
-                return build
-            self._builds[key] = build
-            self._bytes += _size(build)
-            while self._bytes > self._max_bytes:
-                _, dropped = self._builds.popitem(last=False)
-                self._bytes -= _size(dropped)
-            return build
+            found = self.find(language, files)
+            if found is None:
+                found = await make()
+                self.keep(language, files, found)
+            return found
+
+    def find(self, language: Language, files: Mapping[str, str | FileContent]) -> Build | None:
+        """Return a program that has been compiled before; None if there is none."""
+        key = _key(language, files)
+        if key not in self._builds:
+            return None
+        self._builds.move_to_end(key)
+        return self._builds[key]
+
+    def keep(self, language: Language, files: Mapping[str, str | FileContent], build: Build) -> None:
+        """Keep a program, unless a limit has ended its compiler, perhaps that of one request."""
+        key = _key(language, files)
+        if build.run.exit_code < 0 or key in self._builds:
+            return
+        self._builds[key] = build
+        self._bytes += _size(build)
+        while self._bytes > self._max_bytes:
+            _, dropped = self._builds.popitem(last=False)
+            self._bytes -= _size(dropped)
+
+
+def _key(language: Language, files: Mapping[str, str | FileContent]) -> bytes:
+    return hashlib.sha256(_encoder.encode((language.compile, files))).digest()
 
 
 def _size(build: Build) -> int:

@@ -112,6 +112,8 @@ def end_of(run: ProgramRun) -> Judged | None:
         return Judged(CaseOutcome.OUTPUT, "it exceeded the output limit")
     if run.expired:
         return Judged(CaseOutcome.TIMEOUT, "it exceeded the time limit")
+    if run.is_over_memory:
+        return Judged(CaseOutcome.MEMORY, "it exceeded the memory limit")
     if run.exit_code < 0:
         killed = CaseOutcome.MEMORY if run.exit_code == -signal.SIGKILL and oom.has_killed() else CaseOutcome.KILLED
         return Judged(killed, run.kill_reason or f"signal {-run.exit_code} killed it")

@@ -9,12 +9,15 @@ from coding_gym_server.languages import Language, LanguageMissingError, find_lan
 from coding_gym_server.protocol.grading import Checker, FileContent, GradingLimits, Submission
 from coding_gym_server.remote_objects.program_messages import RunCommand
 from coding_gym_server.server.grading.builds import Build
-from coding_gym_server.server.grading.program_run import Program, ProgramRun
+from coding_gym_server.server.grading.program_run import MemoryLimit, Program, ProgramRun
 from coding_gym_server.server.grading.submission_run import RunLimits
 
-__all__ = ["build_of", "compilation_of", "compiler_message", "encoded_source", "language_of", "program_of"]
+__all__ = ["build_of", "compilation_of", "compiler_message", "encoded_source", "language_of", "memory_limit_of", "program_of"]
 
 _MAX_COMPILER_CHARS = 4000
+_PYTHON_BYTES = 8 << 20
+"""What a process of Python may need, of which it shares the rest with its root."""
+
 _WALL_FACTOR = 3
 
 
@@ -84,15 +87,32 @@ def program_of(language: Language, build: Build | None, source: Submission | Che
         arguments: Arguments of the program.
     """
     content = encoded_source(source.code) if build is None else FileContent(build.product, is_executable=True)
-    limits = source.limits
+    limits, memory = source.limits, memory_limit_of(source, language)
+    max_private_bytes = None if memory is None else memory.max_private_bytes
+    command = (*language.run_within(limits.max_memory_bytes), *arguments)
     return Program(
-        request=RunCommand((*language.run, *arguments), "", dict(language.variables)),
+        request=RunCommand(command, "", dict(language.variables), max_private_bytes),
         limits=GradingLimits(
             cpu_timeout=limits.cpu_timeout + language.start_seconds,
             wall_timeout=limits.wall_timeout + language.start_seconds,
             max_output_chars=limits.max_output_chars,
         ),
+        memory=memory,
         files={**source.files, language.product: content},
         max_stdout_chars=limits.max_output_chars,
         max_stderr_chars=limits.max_output_chars,
     )
+
+
+def memory_limit_of(source: Submission | Checker, language: Language | None = None) -> MemoryLimit | None:
+    """Return the memory limit of a program; None if there is none.
+
+    Args:
+        source: Has its limits.
+        language: Its language; None for Python.
+    """
+    if source.limits.max_memory_bytes is None:
+        return None
+    if language is None:
+        return MemoryLimit(source.limits.max_memory_bytes, _PYTHON_BYTES)
+    return MemoryLimit(source.limits.max_memory_bytes, language.memory_bytes, language.reserved_bytes)

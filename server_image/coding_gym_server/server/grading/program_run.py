@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
+from typing import NamedTuple
 
+from coding_gym_server.ipc.messages import WorkerExited
 from coding_gym_server.protocol.grading import FileContent, GradingLimits
 from coding_gym_server.remote_objects.program_messages import RunCommand, RunProgram
 from coding_gym_server.server.grading.submission_run import RunLimits
 
-__all__ = ["Program", "ProgramRun", "program_file"]
+__all__ = ["MemoryLimit", "Program", "ProgramRun", "program_file"]
+
+
+_FORKED_BYTES = 8 << 20
+"""Memory that a process has in use beside that of its root before it is replaced by another program."""
 
 
 def program_file(files: Collection[str]) -> str:
@@ -24,6 +30,38 @@ def program_file(files: Collection[str]) -> str:
     return next(name for name in names if name not in taken)
 
 
+class MemoryLimit(NamedTuple):
+    """Limit on the memory that a program has in use.
+
+    Attributes:
+        max_bytes: Maximum number of bytes.
+        allowance: Number of bytes that its language needs beside those.
+        reserved_bytes: Number of bytes of private memory that its language reserves.
+    """
+
+    max_bytes: int
+    allowance: int
+    reserved_bytes: int = 0
+
+    @property
+    def max_private_bytes(self) -> int:
+        """Limit on the private memory of each process, whether it is in use or not.
+
+        What has more than this has more than the limit in use: programs seldom ask for more than three times what they use.
+        """
+        return 4 * self.max_bytes + self.allowance + self.reserved_bytes
+
+    def is_exceeded(self, exited: WorkerExited, request: RunProgram | RunCommand) -> bool:
+        """Return whether a program has exceeded the limit; one that fails may not need the allowance."""
+        if isinstance(request, RunProgram):
+            # A fork of its root.
+            peak = exited.peak_bytes - exited.shared_bytes
+        else:
+            # Of what is less, the process may have had that before it was replaced.
+            peak = exited.peak_bytes if exited.peak_bytes > exited.shared_bytes + _FORKED_BYTES else 0
+        return peak > self.max_bytes + (0 if exited.status else self.allowance)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Program:
     """A program to run once.
@@ -31,6 +69,7 @@ class Program:
     Attributes:
         request: The request to the process that runs it. A Python program is compiled once, so it has no ``compiled``.
         limits: Time limits.
+        memory: Limit on the memory that it has in use; None for no other limit than that of ``request``.
         files: Initial content of the working directory.
         fetch: Paths of files of the working directory to read afterwards.
         libraries: Modules to import before it arrives, as far as they are installed.
@@ -40,6 +79,7 @@ class Program:
 
     request: RunProgram | RunCommand
     limits: GradingLimits | RunLimits
+    memory: MemoryLimit | None = None
     files: Mapping[str, str | FileContent] = field(default_factory=dict)
     fetch: tuple[str, ...] = ()
     libraries: frozenset[str] = frozenset()
@@ -54,6 +94,7 @@ class ProgramRun:
     Attributes:
         exit_code: Exit code, or the negative number of the signal that killed it.
         expired: Whether it was killed because it exceeded a time limit.
+        is_over_memory: Whether it had more memory in use than it may.
         kill_reason: The resource of the sandbox that it has exhausted; empty if none is known.
         stdout: Its stdout, truncated in the middle.
         is_truncated: Whether a part of its stdout is missing.
@@ -66,6 +107,7 @@ class ProgramRun:
 
     exit_code: int
     expired: bool = False
+    is_over_memory: bool = False
     kill_reason: str = ""
     stdout: str = ""
     is_truncated: bool = False

@@ -42,6 +42,7 @@ from coding_gym_server.server.grading.language_programs import (
     compilation_of,
     compiler_message,
     language_of,
+    memory_limit_of,
     program_of,
 )
 from coding_gym_server.server.grading.not_run import not_run
@@ -176,9 +177,23 @@ class ProgramTests:
         limit = source.limits.max_output_chars
         if name == PYTHON:
             file = program_file(source.files)
-            request = RunProgram(source.code, "", file=file, random_seed=seed, arguments=arguments, error_code=error_code)
+            memory = memory_limit_of(source)
+            request = RunProgram(
+                source.code,
+                "",
+                file=file,
+                max_memory_bytes=None if memory is None else memory.max_private_bytes,
+                random_seed=seed,
+                arguments=arguments,
+                error_code=error_code,
+            )
             return Program(
-                request=request, limits=source.limits, files=source.files, max_stdout_chars=limit, max_stderr_chars=limit
+                request=request,
+                limits=source.limits,
+                memory=memory,
+                files=source.files,
+                max_stdout_chars=limit,
+                max_stderr_chars=limit,
             )
         language = language_of(name, source.code)
         build = await self._build(language, source) if language.compile else None

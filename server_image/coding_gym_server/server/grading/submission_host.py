@@ -64,7 +64,7 @@ class SubmissionHost:
         self.root_pid = 0
         self.is_recycling = False
         self._root: AsyncChannel[FromProcess] | None = None
-        self._ended: asyncio.Future[int] | None = None
+        self._ended: asyncio.Future[WorkerExited] | None = None
         self._has_files = False
         self._ahead: SubmissionRun | None = None
 
@@ -261,7 +261,7 @@ class SubmissionHost:
 
     def _on_message(self, message: FromProcess) -> None:
         if isinstance(message, WorkerExited) and self._ended is not None and not self._ended.done():
-            self._ended.set_result(message.status)
+            self._ended.set_result(message)
 
     def _on_closed(self) -> None:
         self._root = None

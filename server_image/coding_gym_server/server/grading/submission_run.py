@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from coding_gym_server.ipc.async_channel import ChannelClosedError
 from coding_gym_server.ipc.channel import close_all
-from coding_gym_server.ipc.messages import ForkWorker
+from coding_gym_server.ipc.messages import ForkWorker, WorkerExited
 from coding_gym_server.ipc.streams import open_output_pipes
 from coding_gym_server.linux import procfs
 from coding_gym_server.linux.program_clock import ProgramClock
@@ -86,7 +86,7 @@ class SubmissionRun:
         stderr: Capture of its stderr.
         descriptors: Those that its process receives: its end of the connection, stdout, stderr and, of one that talks, stdin.
         cpu_before: CPU time used by earlier processes, in seconds.
-        ended: Its wait status, once it has been forked; fails with ``ChannelClosedError`` if its root dies.
+        ended: How it has exited, once it has been forked; fails with ``ChannelClosedError`` if its root dies.
     """
 
     connection: socket.socket
@@ -94,7 +94,7 @@ class SubmissionRun:
     stderr: OutputCapture
     descriptors: tuple[int, ...]
     cpu_before: float = 0.0
-    ended: asyncio.Future[int] = field(init=False)
+    ended: asyncio.Future[WorkerExited] = field(init=False)
     _read_timer: asyncio.TimerHandle | None = field(init=False, default=None)
 
     @classmethod

@@ -458,7 +458,7 @@ class GradingWorker:
             with contextlib.closing(ProgramDelivery(run.connection, program.request, compiled)) as delivery:
                 await delivery.send(deadline.within(ANSWER_TIMEOUT_SECONDS))
                 with self._host.watch(program.limits, run, has_started=delivery.has_started, roots=self._roots) as watch:
-                    status = await watch.over(run.ended)
+                    exited = await watch.over(run.ended)
                 seconds = time.perf_counter() - began
                 cpu_seconds = await self._host.end(run)
                 delivery.check_started()
@@ -469,8 +469,9 @@ class GradingWorker:
         if program.fetch:
             files, refused = await in_thread(read_files, self._host.directory.work, program.fetch)
         return ProgramRun(
-            exit_code=os.waitstatus_to_exitcode(status) if status is not None else -signal.SIGKILL,
+            exit_code=os.waitstatus_to_exitcode(exited.status) if exited is not None else -signal.SIGKILL,
             expired=watch.expired,
+            is_over_memory=bool(exited and program.memory and program.memory.is_exceeded(exited, program.request)),
             kill_reason=self._kill_reason,
             stdout=stdout,
             is_truncated=is_truncated,

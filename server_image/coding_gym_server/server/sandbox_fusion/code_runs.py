@@ -93,11 +93,13 @@ class CodeRuns:
     async def _build(self, language: Language, request: RunRequest, files: dict[str, str | FileContent]) -> Build:
         """Compile a program, unless it has been compiled before."""
         compilation = compilation_of(language, request.code, files, _limits(request.compile_timeout))
-
-        async def make() -> Build:
-            return build_of(language, await self._grading.run(compilation, max_wait=MAX_WAIT_SECONDS))
-
-        return await self._grading.builds.get(language, compilation.files, make)
+        builds = self._grading.builds
+        build = builds.find(language, compilation.files)
+        if build is None:
+            # Not together with others that want it: gradings have places while they wait for it, and this waits for one.
+            build = build_of(language, await self._grading.run(compilation, max_wait=MAX_WAIT_SECONDS))
+            builds.keep(language, compilation.files, build)
+        return build
 
 
 def decode_files(files: dict[str, str | None]) -> dict[str, str | FileContent]:

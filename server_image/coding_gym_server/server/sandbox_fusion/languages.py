@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import sys
 from collections.abc import Callable
 from typing import NamedTuple
 
 import msgspec
 
-from coding_gym_server.languages import Language, UnknownLanguageError, languages
+from coding_gym_server.languages import Language, UnknownLanguageError, find_language, languages
 from coding_gym_server.remote_objects.program_messages import RunCommand, RunProgram
 from coding_gym_server.server.grading.language_programs import language_of
 
 __all__ = ["AVAILABLE", "LanguageError", "Launch", "launch"]
-
-_DENO_VARIABLES = {"DENO_NO_PROMPT": "1", "DENO_NO_UPDATE_CHECK": "1", "NO_COLOR": "1"}
-_DENO = ("run", "--quiet", "--allow-all", "--no-lock", "--no-config", "--no-remote", "--no-check")
-_DENO_BYTES = 600 << 20
-"""What Deno reserves before it runs anything, most of which it never uses."""
 
 _PYTEST = "import sys, pytest\nsys.exit(pytest.main(['-p', 'no:cacheprovider', {file!r}]))\n"
 
@@ -73,7 +65,8 @@ def _from_table(name: str, code: str, stdin: str, max_memory_bytes: int | None) 
         known = ", ".join([*AVAILABLE, *(known for known in languages() if known not in AVAILABLE)])
         message = f"The language {name!r} is not available in this sandbox; available: {known}"
         raise LanguageError(message) from None
-    request = RunCommand(language.run, stdin, dict(language.variables), max_memory_bytes)
+    limit = None if max_memory_bytes is None else max_memory_bytes + language.memory_bytes + language.reserved_bytes
+    request = RunCommand(language.run_within(max_memory_bytes), stdin, dict(language.variables), limit)
     return Launch(request, language.file, language=language)
 
 
@@ -88,40 +81,19 @@ def _pytest(code: str, stdin: str, max_memory_bytes: int | None) -> Launch:
     return Launch(request, file, frozenset({"pytest"}))
 
 
-def _bash(code: str, stdin: str, max_memory_bytes: int | None) -> Launch:
-    return Launch(RunCommand(("bash", "main.sh"), stdin, max_memory_bytes=max_memory_bytes), "main.sh")
-
-
 def _nodejs(code: str, stdin: str, max_memory_bytes: int | None) -> Launch:
-    if node := _find("node"):
-        return Launch(RunCommand((node, "main.js"), stdin, max_memory_bytes=max_memory_bytes), "main.js")
+    if not find_language("nodejs").missing():
+        return _from_table("nodejs", code, stdin, max_memory_bytes)
+    launched = _from_table("typescript", code, stdin, max_memory_bytes)
+    assert isinstance(launched.request, RunCommand)
     # Modules are those of CommonJS, as Node.js has them in a file of that name.
-    return _deno("nodejs", "main.cjs", stdin, max_memory_bytes)
-
-
-def _typescript(code: str, stdin: str, max_memory_bytes: int | None) -> Launch:
-    return _deno("typescript", "main.ts", stdin, max_memory_bytes)
-
-
-def _deno(language: str, file: str, stdin: str, max_memory_bytes: int | None) -> Launch:
-    deno = _find("deno")
-    if deno is None:
-        message = f"The language {language!r} requires Deno, which is not installed in this sandbox"
-        raise LanguageError(message)
-    limit = None if max_memory_bytes is None else max_memory_bytes + _DENO_BYTES
-    return Launch(RunCommand((deno, *_DENO, file), stdin, _DENO_VARIABLES, limit), file)
-
-
-def _find(name: str) -> str | None:
-    # Programs of Python packages are installed next to the interpreter, whose directory need not be on the PATH.
-    return shutil.which(name, path=os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)]))
+    command = (*launched.request.command[:-1], "main.cjs")
+    return Launch(msgspec.structs.replace(launched.request, command=command), "main.cjs")
 
 
 AVAILABLE: dict[str, Callable[[str, str, int | None], Launch]] = {
     "python": _python,
     "pytest": _pytest,
-    "bash": _bash,
     "nodejs": _nodejs,
-    "typescript": _typescript,
 }
 """What to run for a program in each language: source code, standard input and memory limit to ``Launch``."""
