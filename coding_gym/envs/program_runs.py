@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from coding_gym.tasks import ProgramCase, Programs, RepositoryTests, Task, Verdict, VerdictOutcome
+from coding_gym.tasks import CaseOutcome, ProgramCase, Programs, RepositoryTests, Task, Verdict, VerdictOutcome
 from coding_gym_server.protocol import TIMEOUT_EXIT_CODE, Outcome
 
 __all__ = ["SUBMIT", "ShownRun", "prompt_of", "sample_run", "shown_run"]
@@ -46,11 +46,13 @@ def sample_run(task: Task, *, max_output_chars: int) -> Task | None:
         task: The task.
         max_output_chars: Maximum number of code points of stdout, and of stderr.
     """
-    if task.sample_input is None or not isinstance(task.tests, Programs):
+    tests = task.tests
+    if task.sample_input is None or not isinstance(tests, Programs) or tests.interactor is not None:
         return None
+    cases = (ProgramCase(stdin=task.sample_input, stdout=_NO_OUTPUT),)
     return replace(
         task,
-        tests=Programs(cases=(ProgramCase(stdin=task.sample_input, stdout=_NO_OUTPUT),), random_seed=task.tests.random_seed),
+        tests=Programs(cases=cases, random_seed=tests.random_seed, language=tests.language),
         limits=msgspec.structs.replace(task.limits, max_output_chars=max_output_chars),
     )
 
@@ -81,6 +83,9 @@ def shown_run(verdict: Verdict, sample: Verdict | None, *, stdout: str, stderr: 
         stdout: What it has printed without a sample, and without input.
         stderr: Likewise.
     """
+    if verdict.outcome is VerdictOutcome.ERROR and all(case.outcome is CaseOutcome.NOT_RUN for case in verdict.cases):
+        # What the compiler says, which knows no tests.
+        return ShownRun("", f"{verdict.message}\n", *_ERROR)
     if sample is not None:
         stdout, stderr = sample.stdout, sample.stderr
         if verdict.solved or (sample.outcome is VerdictOutcome.FAILED and verdict.outcome is VerdictOutcome.FAILED):

@@ -29,6 +29,7 @@ from coding_gym.tasks.dependencies import DefinitionTracker
 from coding_gym.tasks.grading import BackgroundGrading, BorrowedSandbox
 from coding_gym.tasks.repository.grading import check_provider, config_for, prepare_session
 from coding_gym.tasks.submission import defined_names, parse
+from coding_gym_server.languages import PYTHON
 from coding_gym_server.protocol import Observation, ObservationData, Outcome, ResetOptions, StepAction
 
 __all__ = ["SESSIONS_PER_ENV", "CodingTaskEnv", "CodingTaskVectorEnv", "as_suite", "check_repositories"]
@@ -298,6 +299,8 @@ class _TaskEpisode(EpisodeState):
         assert self.task is not None
         if self.repository is not None:
             return None
+        if self._is_whole_program:
+            return self._code
         entry_point = self.task.entry_point
         if entry_point is not None:
             module = parse(self._code) if entry_point in self._code else None
@@ -312,14 +315,20 @@ class _TaskEpisode(EpisodeState):
         return tests if isinstance(tests, RepositoryTests) else None
 
     @property
+    def _is_whole_program(self) -> bool:
+        """Whether each action is a program in another language than that of the interpreter, which does not run it."""
+        assert self.task is not None
+        return isinstance(self.task.tests, Programs) and self.task.tests.language != PYTHON
+
+    @property
     def submits_changes(self) -> bool:
         """Whether the last action submits the changes to a repository: because it says so, or as the last turn."""
         return self.repository is not None and (self._is_submit(self._code) or self._turns_taken >= self._max_turns)
 
     def begin_step(self, action: Any) -> StepAction:
         request = super().begin_step(action)
-        if self.repository is not None and self._is_submit(request.code):
-            # Nothing is run; the transcript has the action.
+        if self._is_whole_program or (self.repository is not None and self._is_submit(request.code)):
+            # Nothing is run here; the transcript has the action.
             self._request = StepAction(code="")
         return self._request
 
@@ -332,7 +341,7 @@ class _TaskEpisode(EpisodeState):
         metadata = data.observation.metadata
         if metadata.state_lost:
             self._definitions.clear()
-        elif metadata.outcome is Outcome.OK:
+        elif metadata.outcome is Outcome.OK and not self._is_whole_program:
             self._definitions.add(self._code)
         return super().finish_step(data)
 

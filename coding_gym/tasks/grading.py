@@ -339,8 +339,8 @@ def _answer_time(submission: Submission, runs: int) -> float:
     seconds = max(0.0, submission.limits.max_seconds)
     if isinstance(submission.tests, Programs):
         runs = max(runs, len(submission.tests.cases))
-        if submission.tests.checker is not None:
-            seconds += submission.tests.checker.limits.max_seconds
+        for judge in (submission.tests.checker, submission.tests.interactor):
+            seconds += judge.limits.max_seconds if judge is not None else 0.0
     return seconds * runs + _ANSWER_SLACK
 
 

@@ -5,6 +5,7 @@ from contextlib import closing
 from dataclasses import replace
 
 import gymnasium as gym
+import msgspec
 import pytest
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils.env_checker import check_env, data_equivalence
@@ -26,6 +27,7 @@ from coding_gym.tasks import (
     VerdictOutcome,
 )
 from coding_gym.wrappers import RewardSum
+from coding_gym_server.languages import find_language
 from tests.support.sandbox_faults import kill_sandbox
 
 FAST = {"provider": "local", "preload": (), "screen": None, "step_timeout": 60}
@@ -267,6 +269,34 @@ def test_the_verdict_is_shown_of_programs_without_sample(programs, action, stdou
     observation, _, terminated, _, info = programs.step(action)
     assert (observation["stdout"], observation["stderr"]) == (stdout, stderr)
     assert (observation["exit_code"], info["outcome"], info["solved"], terminated) == (exit_code, outcome, solved, solved)
+
+
+SUM_IN_CPP = "#include <iostream>\nint main() { int a, b; std::cin >> a >> b; std::cout << a + b << std::endl; return 0; }"
+
+
+@pytest.mark.skipif(bool(find_language("cpp").missing()), reason="needs a C++ compiler")
+def test_programs_in_other_languages():
+    tasks = [
+        replace(task, tests=msgspec.structs.replace(task.tests, language="cpp"), reference=SUM_IN_CPP)
+        for task in (SAMPLED, UNSAMPLED)
+    ]
+    with closing(gym.make("CodingTask-v0", suite=TaskSuite("cpp", tasks), render_mode="ansi", **FAST)) as env:
+        env.reset(options={"task_id": "sampled"})
+        for action, stdout, exit_code, outcome in (
+            ("int main() { return wrong; }", "", 1, "error"),
+            (SUM_IN_CPP.replace("+", "-"), "-1\n", 0, "ok"),
+            (SUM_IN_CPP.replace("return 0", "return 4"), "7\n", 1, "error"),
+            (SUM_IN_CPP, "7\n", 0, "ok"),
+        ):
+            observation, _, terminated, _, info = env.step(action)
+            assert observation in env.observation_space
+            assert (observation["stdout"], observation["exit_code"], info["outcome"]) == (stdout, exit_code, outcome)
+            assert ("was not declared" in observation["stderr"]) == ("wrong" in action)
+            assert (info["solved"], terminated) == (action == SUM_IN_CPP,) * 2
+        env.reset(options={"task_id": "unsampled"})
+        observation, *_, info = env.step(SUM_IN_CPP.replace("+", "-"))
+        assert (observation["stdout"], observation["stderr"]) == ("", "failed: 0 of 2 tests passed\n")
+        assert env.step(SUM_IN_CPP)[-1]["solved"]
 
 
 def test_sample_is_shown_in_the_prompt(programs):
