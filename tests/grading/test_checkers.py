@@ -8,6 +8,7 @@ from coding_gym_server.languages import UnknownLanguageError, find_language
 from coding_gym_server.protocol.grading import (
     CaseOutcome,
     Checker,
+    CheckerProtocol,
     Graded,
     GradingLimits,
     ProgramCase,
@@ -133,3 +134,64 @@ print("wrong")
 def test_unknown_language_of_a_checker_is_refused():
     with pytest.raises(UnknownLanguageError):
         Checker(code="", language="klingon")
+
+
+KATTIS = """
+import sys
+
+total = int(open(sys.argv[1]).read())
+parts = list(map(int, sys.stdin.read().split()))
+assert sys.argv[3].endswith("/") and sys.argv[4:] == ["strict", "1e-6"]
+print(f"{parts} of {total}", file=open(sys.argv[3] + "judgemessage.txt", "a"))
+if sum(parts) != total:
+    sys.exit(43)
+if len(parts) > int(open(sys.argv[2]).read()):
+    print("25", file=open(sys.argv[3] + "score.txt", "w"))
+sys.exit(42)
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "outcome", "message", "score"),
+    [
+        ("print(n - 1, 1)", CaseOutcome.PASSED, "", None),
+        ("print(n, 1)", CaseOutcome.FAILED, "[7, 1] of 7", None),
+        ("print(n - 3, 1, 1, 1)", CaseOutcome.FAILED, "[4, 1, 1, 1] of 7", 0.5),
+    ],
+)
+def test_protocol_of_kattis(run, code, outcome, message, score):
+    options = {"protocol": CheckerProtocol.KATTIS, "arguments": ("strict", "1e-6"), "max_points": 50.0}
+    case = run(f"n = int(input())\n{code}", Checker(code=KATTIS, **options)).cases[0]
+    assert (case.outcome, case.message, case.score) == (outcome, message, score)
+
+
+@pytest.mark.parametrize("code", ["sys.exit(0)", "sys.exit(1)", "1 / 0"])
+def test_protocol_of_kattis_has_no_other_exit_codes(run, code):
+    graded = run("print(7)", Checker(code=f"import sys; {code}", protocol=CheckerProtocol.KATTIS))
+    assert (graded.outcome, graded.checker_failed) == (VerdictOutcome.INFRASTRUCTURE, True)
+
+
+@pytest.mark.parametrize(
+    ("printed", "outcome", "score"),
+    [
+        ("1", CaseOutcome.PASSED, 1.0),
+        ("True", CaseOutcome.PASSED, 1.0),
+        ("0", CaseOutcome.FAILED, 0.0),
+        ("false", CaseOutcome.FAILED, 0.0),
+        ("0.25", CaseOutcome.FAILED, 0.25),
+        ("yes", None, None),
+        ("", None, None),
+    ],
+)
+def test_points_are_printed(run, printed, outcome, score):
+    code = f"import sys\nanswer, output = (open(name).read() for name in sys.argv[2:4])\nassert output == '7\\n' and answer == '2\\n'\nprint({printed!r})"
+    graded = run("print(7)", Checker(code=code, protocol=CheckerProtocol.PRINTED))
+    if outcome is None:
+        assert (graded.outcome, graded.checker_failed) == (VerdictOutcome.INFRASTRUCTURE, True)
+    else:
+        assert (graded.cases[0].outcome, graded.cases[0].score) == (outcome, score)
+
+
+def test_unknown_protocols_are_refused():
+    with pytest.raises(ValueError, match="expected protocol to be one of testlib, kattis, printed, got 'codeforces'"):
+        Checker(code="", protocol="codeforces")

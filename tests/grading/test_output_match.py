@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from coding_gym_server.protocol.grading import OutputRule, ProgramCase, Programs
+from coding_gym_server.protocol.grading import OutputRule, ProgramCase, Programs, Tolerance
 from coding_gym_server.server.grading.output_match import is_same_output
 
-LINES, TOKENS, LIVE_CODE_BENCH = OutputRule
+LINES, TOKENS, LIVE_CODE_BENCH, EXACT, CASE_INSENSITIVE, UNORDERED_LINES = OutputRule
 
 
 @pytest.mark.parametrize("compare", [LINES, TOKENS])
@@ -89,11 +89,52 @@ def test_live_code_bench_compares_decimal_numbers(printed: str, expected: str, i
     assert is_same_output(printed, expected, compare=LIVE_CODE_BENCH, tolerance=None) is is_same
 
 
+@pytest.mark.parametrize(
+    ("compare", "printed", "expected", "is_same"),
+    [
+        (EXACT, "a b\n", "a b\n", True),
+        (EXACT, "a b", "a b\n", False),
+        (EXACT, "1.0\n", "1.0000000001\n", False),
+        (CASE_INSENSITIVE, "YES\n  Strasse 007", "yes strasse\n7", True),
+        (CASE_INSENSITIVE, "STRASSE", "straße", True),
+        (CASE_INSENSITIVE, "yes no", "yes", False),
+        (CASE_INSENSITIVE, "1E-7", "1e-07", True),
+        (UNORDERED_LINES, "b 2\n\n a  1\n", "a 1\nb 2", True),
+        (UNORDERED_LINES, "1 2\n1 2\n3", "1 2\n3\n3", False),
+        (UNORDERED_LINES, "1 2\n1 2", "1 2", False),
+        (UNORDERED_LINES, "2 1", "1 2", False),
+        (UNORDERED_LINES, "10\n9\n-3\n07", "7\n-3\n9\n10", True),
+        (UNORDERED_LINES, "9007199254740993\n9007199254740992", "9007199254740992\n9007199254740993", True),
+        (UNORDERED_LINES, "0.30000001\n0.1\nx", "x\n0.1\n0.3", True),
+        (UNORDERED_LINES, "0.31\n0.1", "0.1\n0.3", False),
+        (UNORDERED_LINES, "", "\n\n", True),
+    ],
+)
+def test_rules_of_case_and_order(compare: OutputRule, printed: str, expected: str, is_same: bool) -> None:
+    assert is_same_output(printed, expected, compare=compare, tolerance=1e-6) is is_same
+
+
+@pytest.mark.parametrize(
+    ("tolerance", "printed", "is_same"),
+    [
+        (Tolerance(absolute=0.5), "1000.5", True),
+        (Tolerance(absolute=0.5), "1000.6", False),
+        (Tolerance(relative=1e-3), "1001.0", True),
+        (Tolerance(relative=1e-3), "1001.1", False),
+        (Tolerance(absolute=2.0, relative=1e-3), "1002.0", True),
+        (Tolerance(), "1000.00", True),
+        (Tolerance(), "1000.01", False),
+    ],
+)
+def test_absolute_and_relative_tolerance(tolerance: Tolerance, printed: str, is_same: bool) -> None:
+    assert is_same_output(printed, "1000.0", compare=TOKENS, tolerance=tolerance) is is_same
+
+
 def test_rules_have_names() -> None:
     case = ProgramCase(stdout="1")
     assert Programs(cases=(case,)).compare == "lines"
     assert is_same_output("1\n2", "1 2", compare="tokens", tolerance=None)
-    with pytest.raises(ValueError, match="one of lines, tokens, livecodebench, got 'token'"):
+    with pytest.raises(ValueError, match=r"one of lines, tokens, livecodebench, exact, .*, got 'token'"):
         Programs(cases=(case,), compare="token")
 
 

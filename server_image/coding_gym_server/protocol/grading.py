@@ -342,6 +342,7 @@ class CaseResult(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
         message: Why it did not pass; empty if it did. May quote the test.
         seconds: Wall-clock time, in seconds.
         score: Part of the test that passed, 0 to 1, if a checker has given points; else None.
+        memory_bytes: The most memory that a process of a program had in use; None if that is not known.
     """
 
     name: str
@@ -349,6 +350,7 @@ class CaseResult(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
     message: str = ""
     seconds: float = 0.0
     score: float | None = None
+    memory_bytes: int | None = None
 
 
 class Graded(msgspec.Struct, kw_only=True, omit_defaults=True):

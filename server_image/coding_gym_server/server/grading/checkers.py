@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from coding_gym_server.linux import oom
 from coding_gym_server.protocol.grading import CaseOutcome, Checker, CheckerProtocol, ProgramCase
-from coding_gym_server.server.grading.program_run import ProgramRun
+from coding_gym_server.server.grading.program_run import MemoryLimit, ProgramRun
 
 __all__ = ["FAILED", "OUTPUT_FILE", "CheckerError", "Judged", "arguments_of", "decision_of", "end_of", "fetched_of", "files_of"]
 
@@ -106,13 +106,18 @@ def decision_of(checker: Checker, run: ProgramRun) -> Judged:
     return Judged(CaseOutcome.PASSED if score == 1.0 else CaseOutcome.FAILED, message, score)
 
 
-def end_of(run: ProgramRun) -> Judged | None:
-    """Return what is wrong with how a program has ended; None if it has exited with 0, and printed no more than it may."""
+def end_of(run: ProgramRun, memory: MemoryLimit | None = None) -> Judged | None:
+    """Return what is wrong with how a program has ended; None if it has exited with 0.
+
+    Args:
+        run: How it has ended.
+        memory: Its memory limit.
+    """
     if run.is_truncated:
         return Judged(CaseOutcome.OUTPUT, "it exceeded the output limit")
     if run.expired:
         return Judged(CaseOutcome.TIMEOUT, "it exceeded the time limit")
-    if run.is_over_memory:
+    if memory is not None and memory.is_exceeded(run):
         return Judged(CaseOutcome.MEMORY, "it exceeded the memory limit")
     if run.exit_code < 0:
         killed = CaseOutcome.MEMORY if run.exit_code == -signal.SIGKILL and oom.has_killed() else CaseOutcome.KILLED

@@ -12,7 +12,7 @@ from coding_gym_server.protocol.grading import FileContent, GradingLimits
 from coding_gym_server.remote_objects.program_messages import RunCommand, RunProgram
 from coding_gym_server.server.grading.submission_run import RunLimits
 
-__all__ = ["MemoryLimit", "Program", "ProgramRun", "program_file"]
+__all__ = ["MemoryLimit", "Program", "ProgramRun", "peak_bytes_of", "program_file"]
 
 
 _FORKED_BYTES = 8 << 20
@@ -51,15 +51,18 @@ class MemoryLimit(NamedTuple):
         """
         return 4 * self.max_bytes + self.allowance + self.reserved_bytes
 
-    def is_exceeded(self, exited: WorkerExited, request: RunProgram | RunCommand) -> bool:
-        """Return whether a program has exceeded the limit; one that fails may not need the allowance."""
-        if isinstance(request, RunProgram):
-            # A fork of its root.
-            peak = exited.peak_bytes - exited.shared_bytes
-        else:
-            # Of what is less, the process may have had that before it was replaced.
-            peak = exited.peak_bytes if exited.peak_bytes > exited.shared_bytes + _FORKED_BYTES else 0
-        return peak > self.max_bytes + (0 if exited.status else self.allowance)
+    def is_exceeded(self, run: ProgramRun) -> bool:
+        """Return whether a program has exceeded the limit; one that has failed may not have needed the allowance."""
+        return run.peak_bytes > self.max_bytes + (0 if run.exit_code else self.allowance)
+
+
+def peak_bytes_of(exited: WorkerExited, request: RunProgram | RunCommand) -> int:
+    """Return the most memory that a process of a program had in use."""
+    if isinstance(request, RunProgram):
+        # A fork of its root.
+        return max(0, exited.peak_bytes - exited.shared_bytes)
+    # If it is less, the process may have had that before it was replaced.
+    return exited.peak_bytes if exited.peak_bytes > exited.shared_bytes + _FORKED_BYTES else 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +97,7 @@ class ProgramRun:
     Attributes:
         exit_code: Exit code, or the negative number of the signal that killed it.
         expired: Whether it was killed because it exceeded a time limit.
-        is_over_memory: Whether it had more memory in use than it may.
+        peak_bytes: The most memory that a process of it had in use, as far as the kernel tells: 0 if that is not known.
         kill_reason: The resource of the sandbox that it has exhausted; empty if none is known.
         stdout: Its stdout, truncated in the middle.
         is_truncated: Whether a part of its stdout is missing.
@@ -107,7 +110,7 @@ class ProgramRun:
 
     exit_code: int
     expired: bool = False
-    is_over_memory: bool = False
+    peak_bytes: int = 0
     kill_reason: str = ""
     stdout: str = ""
     is_truncated: bool = False

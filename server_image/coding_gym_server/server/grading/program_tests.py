@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import NamedTuple
@@ -109,10 +110,12 @@ class ProgramTests:
         graded = Graded(outcome=VerdictOutcome.PASSED)
         limit = submission.limits.max_output_chars
         cases: list[CaseResult] = []
+        began = time.perf_counter()
         try:
             program = await self._program(tests.language, submission, seed=tests.random_seed)
         except _CompilationError as error:
             return Graded(outcome=VerdictOutcome.ERROR, message=str(error), cases=tuple(not_run(submission)))
+        graded.load_seconds = time.perf_counter() - began
         for number, case in enumerate(tests.cases):
             try:
                 run, judged = await self._run_case(program, case, tests)
@@ -121,7 +124,12 @@ class ProgramTests:
                 return Graded(outcome=VerdictOutcome.INFRASTRUCTURE, message=message, checker_failed=True)
             graded.cpu_seconds += run.cpu_seconds
             result = CaseResult(
-                name=str(number), outcome=judged.outcome, message=judged.message, seconds=run.seconds, score=judged.score
+                name=str(number),
+                outcome=judged.outcome,
+                message=judged.message,
+                seconds=run.seconds,
+                score=judged.score,
+                memory_bytes=run.peak_bytes or None,
             )
             cases.append(result)
             if result.outcome is not CaseOutcome.PASSED and graded.outcome is VerdictOutcome.PASSED:
@@ -147,7 +155,7 @@ class ProgramTests:
         request = msgspec.structs.replace(program.request, stdin=case.stdin)
         limit = max(len(case.stdout) + _EXTRA_OUTPUT_CHARS, program.max_stdout_chars)
         run = await self._execute(replace(program, request=request, max_stdout_chars=limit))
-        judged = end_of(run)
+        judged = end_of(run, program.memory)
         if judged is not None:
             return run, judged
         if tests.checker is not None:
@@ -258,7 +266,7 @@ class ProgramTests:
         run, others_run, is_first = await self._talk(
             replace(program, request=request), replace(other, request=others_request, limits=patient), self._compiled
         )
-        end = end_of(run)
+        end = end_of(run, program.memory)
         try:
             decided = decision_of(interactor, others_run)
         except CheckerError as error:

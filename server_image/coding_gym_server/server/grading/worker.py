@@ -39,7 +39,7 @@ from coding_gym_server.server.grading.faithful.questions import Questions, make_
 from coding_gym_server.server.grading.grading_slots import StartDeadline
 from coding_gym_server.server.grading.not_run import not_run
 from coding_gym_server.server.grading.program_delivery import ProgramDelivery
-from coding_gym_server.server.grading.program_run import Program, ProgramRun
+from coding_gym_server.server.grading.program_run import Program, ProgramRun, peak_bytes_of
 from coding_gym_server.server.grading.program_tests import ProgramTests, Talked
 from coding_gym_server.server.grading.submission_host import ANSWER_TIMEOUT_SECONDS, SubmissionHost
 from coding_gym_server.server.grading.submission_run import SubmissionRun, TalkEnds, open_talk
@@ -471,7 +471,7 @@ class GradingWorker:
         return ProgramRun(
             exit_code=os.waitstatus_to_exitcode(exited.status) if exited is not None else -signal.SIGKILL,
             expired=watch.expired,
-            is_over_memory=bool(exited and program.memory and program.memory.is_exceeded(exited, program.request)),
+            peak_bytes=peak_bytes_of(exited, program.request) if exited is not None else 0,
             kill_reason=self._kill_reason,
             stdout=stdout,
             is_truncated=is_truncated,
