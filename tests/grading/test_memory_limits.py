@@ -67,3 +67,7 @@ def test_output_beyond_the_limit_is_told_apart(run):
     graded = run("python", "print('x' * (5 << 20))")
     assert (graded.cases[0].outcome, graded.cases[0].message) == (CaseOutcome.OUTPUT, "it exceeded the output limit")
     assert len(graded.stdout) <= 2000
+    # It would go on until its time is over.
+    graded = run("python", "import os\nwhile True: os.write(1, b'x' * 65536)")
+    assert graded.cases[0].outcome is CaseOutcome.OUTPUT
+    assert graded.cpu_seconds < 15

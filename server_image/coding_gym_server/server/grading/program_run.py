@@ -77,6 +77,7 @@ class Program:
         fetch: Paths of files of the working directory to read afterwards.
         libraries: Modules to import before it arrives, as far as they are installed.
         max_stdout_chars: Maximum number of code points that are kept of its stdout.
+        ends_with_excess: Whether it is killed when it has printed far more.
         max_stderr_chars: Maximum number of code points that are kept of its stderr.
     """
 
@@ -87,6 +88,7 @@ class Program:
     fetch: tuple[str, ...] = ()
     libraries: frozenset[str] = frozenset()
     max_stdout_chars: int
+    ends_with_excess: bool = False
     max_stderr_chars: int
 
 

@@ -56,7 +56,7 @@ _MAX_COMPILED_BYTES = 32 << 20
 """Maximum total size of the compiled Python programs of one grading."""
 
 _EXTRA_OUTPUT_CHARS = 4 << 20
-"""Number of characters that a program may print beyond those of the expected output."""
+"""Number of characters that a program may print beyond those of the expected output; then, it may be killed."""
 
 
 class Talked(NamedTuple):
@@ -154,7 +154,7 @@ class ProgramTests:
             return await self._interact(program, tests.interactor, case, tests.checker)
         request = msgspec.structs.replace(program.request, stdin=case.stdin)
         limit = max(len(case.stdout) + _EXTRA_OUTPUT_CHARS, program.max_stdout_chars)
-        run = await self._execute(replace(program, request=request, max_stdout_chars=limit))
+        run = await self._execute(replace(program, request=request, max_stdout_chars=limit, ends_with_excess=True))
         judged = end_of(run, program.memory)
         if judged is not None:
             return run, judged

@@ -455,6 +455,8 @@ class GradingWorker:
             else:
                 await self._host.write(program.files)
                 run.begin(**limits)
+            if program.ends_with_excess:
+                run.stdout.on_excess = self._host.kill
             with contextlib.closing(ProgramDelivery(run.connection, program.request, compiled)) as delivery:
                 await delivery.send(deadline.within(ANSWER_TIMEOUT_SECONDS))
                 with self._host.watch(program.limits, run, has_started=delivery.has_started, roots=self._roots) as watch:

@@ -32,6 +32,7 @@ class OutputCapture:
 
     Attributes:
         is_truncated: Whether something is missing in what ``take`` has returned last.
+        on_excess: Called when something is dropped for the first time, if it is not None.
     """
 
     def __init__(self, descriptor: int, *, max_chars: int) -> None:
@@ -43,6 +44,7 @@ class OutputCapture:
         self._tail = bytearray()
         self._dropped_chars = 0
         self.is_truncated = False
+        self.on_excess: Callable[[], None] | None = None
         self._reading = False
         self._on_text: Callable[[str], None] | None = None
         self._decoder = _IncrementalDecoder("replace")
@@ -148,6 +150,9 @@ class OutputCapture:
             self._tail += data
             excess = len(self._tail) - limit_bytes
             if excess > _READ_BYTES:
+                if self.on_excess is not None:
+                    on_excess, self.on_excess = self.on_excess, None
+                    on_excess()
                 # Text continues with a whole character. Other bytes may continue like this forever.
                 for _ in range(_BYTES_PER_CHAR - 1):
                     excess += self._tail[excess] in _CONTINUATION_BYTES
