@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from coding_gym.tasks import CaseOutcome, ProgramCase, Programs, RepositoryTests, Task, Verdict, VerdictOutcome
+from coding_gym.tasks import CaseOutcome, OutputRule, ProgramCase, Programs, RepositoryTests, Task, Verdict, VerdictOutcome
 from coding_gym_server.protocol import TIMEOUT_EXIT_CODE, Outcome
 
 __all__ = ["SUBMIT", "ShownRun", "prompt_of", "sample_run", "shown_run"]
@@ -49,10 +49,10 @@ def sample_run(task: Task, *, max_output_chars: int) -> Task | None:
     tests = task.tests
     if task.sample_input is None or not isinstance(tests, Programs) or tests.interactor is not None:
         return None
-    cases = (ProgramCase(stdin=task.sample_input, stdout=_NO_OUTPUT),)
+    case = ProgramCase(stdin=task.sample_input, stdout=_NO_OUTPUT)
     return replace(
         task,
-        tests=Programs(cases=cases, random_seed=tests.random_seed, language=tests.language),
+        tests=msgspec.structs.replace(tests, cases=(case,), compare=OutputRule.LINES, tolerance=None, checker=None),
         limits=msgspec.structs.replace(task.limits, max_output_chars=max_output_chars),
     )
 

@@ -16,6 +16,7 @@ from coding_gym.errors import ConfigurationError
 from coding_gym.sandbox.pool import SandboxPool
 from coding_gym.tasks import (
     Asserts,
+    Checker,
     ColorShare,
     GradingLimits,
     ProgramCase,
@@ -207,6 +208,21 @@ SAMPLED = Task(
 )
 UNSAMPLED = replace(SAMPLED, id="unsampled", sample_input=None)
 ENDLESS = "import sys\nnumbers = sys.stdin.read()\nwhile '-' in numbers: pass\nprint(sum(map(int, numbers.split())))"
+
+
+def test_sample_runs_in_the_language_of_the_task():
+    tests = Programs(
+        cases=SAMPLED.tests.cases,
+        language="bash",
+        input_file="in",
+        output_file="out",
+        checker=Checker(code="raise SystemExit(1)"),
+    )
+    suite = TaskSuite("programs", [replace(SAMPLED, tests=tests, reference=None)])
+    with closing(gym.make("CodingTask-v0", suite=suite, **FAST)) as env:
+        env.reset()
+        observation = env.step('{ read a; read b; } <in; echo "$((a + b))" >out')[0]
+    assert (observation["stdout"], observation["exit_code"]) == ("7\n", 0)
 
 
 @pytest.fixture(scope="module")

@@ -131,6 +131,12 @@ print("wrong")
     assert graded.outcome is VerdictOutcome.FAILED
 
 
+def test_checkers_get_further_arguments(run):
+    code = "import sys; sys.exit(sys.argv[4:] != ['case_sensitive', '1e-6'])"
+    assert run("", Checker(code=code, arguments=("case_sensitive", "1e-6"))).outcome is VerdictOutcome.PASSED
+    assert run("", Checker(code=code)).outcome is VerdictOutcome.FAILED
+
+
 def test_unknown_language_of_a_checker_is_refused():
     with pytest.raises(UnknownLanguageError):
         Checker(code="", language="klingon")

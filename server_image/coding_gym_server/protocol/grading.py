@@ -101,6 +101,8 @@ class OutputRule(StrEnum):
     decimal fractions with the tolerance."""
     LIVE_CODE_BENCH = "livecodebench"
     """As LiveCodeBench's evaluator: the same lines without whitespace at their ends, or lines of the same decimal numbers."""
+    ANY = "any"
+    """Any output: only the exit code counts, such as that of tests in the program."""
     EXACT = "exact"
     """The same characters."""
     CASE_INSENSITIVE = "case-insensitive"
@@ -215,6 +217,13 @@ class Programs(msgspec.Struct, tag="programs", tag_field="type", forbid_unknown_
         checker: Decides which outputs match, instead of ``compare`` and ``tolerance``.
         interactor: Talks with the program: each reads what the other one prints. Its decision counts; if it accepts and there
             is a checker, that one decides about the output that it has written.
+        prefix: Source code that a submission continues, such as the beginning of a function. A submission that repeats its last
+            line, as whole functions do, continues after that.
+        suffix: Source code after the submission, such as tests that call its function. A submission can end the program before
+            them, with exit code 0, and passes: its verdict has the mode ``faithful`` and is weak.
+        stop: Texts that end a submission: it is cut at the first one, as completions of a model are.
+        input_file: File of the working directory that has the input; if empty, it is standard input.
+        output_file: File to which the output is written; if empty, it is standard output.
         random_seed: Seed of Python's ``random`` in each run, so that a verdict can be reproduced; None draws one from the
             operating system each time, as plain Python does.
 
@@ -229,6 +238,11 @@ class Programs(msgspec.Struct, tag="programs", tag_field="type", forbid_unknown_
     language: str = PYTHON
     checker: Checker | None = None
     interactor: Checker | None = None
+    prefix: str = ""
+    suffix: str = ""
+    stop: tuple[str, ...] = ()
+    input_file: str = ""
+    output_file: str = ""
 
     def __post_init__(self) -> None:
         if self.language != PYTHON:
@@ -237,6 +251,14 @@ class Programs(msgspec.Struct, tag="programs", tag_field="type", forbid_unknown_
         if self.interactor is not None and self.interactor.protocol == CheckerProtocol.PRINTED:
             message = f"expected an interactor that exits with its decision, as testlib's do, got {CheckerProtocol.PRINTED!r}"
             raise ValueError(message)
+
+    def program(self, code: str) -> str:
+        """Return the source code that is run for a submission: with the prefix and the suffix, without what follows a stop."""
+        last = self.prefix.rstrip().rpartition("\n")[2].strip()
+        if last and last in code:
+            code = code.partition(last)[2].removeprefix("\n")
+        ends = [place for stop in self.stop if stop and (place := code.find(stop)) >= 0]
+        return self.prefix + (code[: min(ends)] if ends else code) + self.suffix
 
 
 def _check_member(name: str, value: str, members: type[StrEnum]) -> None:

@@ -17,6 +17,7 @@ from coding_gym_server.protocol.grading import (
     Checker,
     Graded,
     GradingLimits,
+    GradingMode,
     ProgramCase,
     Programs,
     Submission,
@@ -108,7 +109,10 @@ class ProgramTests:
             NotStartedError: If a program was not started.
         """
         graded = Graded(outcome=VerdictOutcome.PASSED)
+        if tests.suffix:
+            graded.mode, graded.is_weak = GradingMode.FAITHFUL, True
         limit = submission.limits.max_output_chars
+        submission = msgspec.structs.replace(submission, code=tests.program(submission.code))
         cases: list[CaseResult] = []
         began = time.perf_counter()
         try:
@@ -152,12 +156,15 @@ class ProgramTests:
         """
         if tests.interactor is not None:
             return await self._interact(program, tests.interactor, case, tests.checker)
-        request = msgspec.structs.replace(program.request, stdin=case.stdin)
         limit = max(len(case.stdout) + _EXTRA_OUTPUT_CHARS, program.max_stdout_chars)
-        run = await self._execute(replace(program, request=request, max_stdout_chars=limit, ends_with_excess=True))
+        with_input = replace(_with_input(program, tests, case), max_stdout_chars=limit, ends_with_excess=True)
+        run = _with_output(await self._execute(with_input), tests)
         judged = end_of(run, program.memory)
         if judged is not None:
             return run, judged
+        if tests.output_file and tests.output_file not in run.files:
+            message = "\n".join(run.refused) or f"it has not written {tests.output_file}"
+            return run, Judged(CaseOutcome.FAILED, message)
         if tests.checker is not None:
             return run, await self._check(tests.checker, run.stdout, case)
         if is_same_output(run.stdout, case.stdout, compare=tests.compare, tolerance=tests.tolerance):
@@ -279,3 +286,18 @@ class ProgramTests:
                 return run, await self._check(checker, written, case)
             return run, end or decided
         return run, end if end is not None and is_first else decided
+
+
+def _with_input(program: Program, tests: Programs, case: ProgramCase) -> Program:
+    """Return the run of a program on an input, from standard input or a file."""
+    fetch = (tests.output_file,) if tests.output_file else ()
+    if tests.input_file:
+        return replace(program, files={**program.files, tests.input_file: case.stdin}, fetch=fetch)
+    return replace(program, request=msgspec.structs.replace(program.request, stdin=case.stdin), fetch=fetch)
+
+
+def _with_output(run: ProgramRun, tests: Programs) -> ProgramRun:
+    """Return a run whose stdout is the file to which the program has written its output, if that is not standard output."""
+    if tests.output_file not in run.files:
+        return run
+    return replace(run, stdout=run.files[tests.output_file].decode("utf-8", "replace"))
