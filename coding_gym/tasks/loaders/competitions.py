@@ -6,20 +6,47 @@ import base64
 import binascii
 import pickletools
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from coding_gym.tasks.loaders.calls import json_value, site_imports
-from coding_gym.tasks.loaders.programs import paired, program_tests
+from coding_gym.tasks.loaders.checkers import checker_in_cpp
+from coding_gym.tasks.loaders.programs import paired, pairs_of, program_tests
 from coding_gym.tasks.loaders.row_tests import RowTests, case_tests
-from coding_gym.tasks.loaders.rows import RowError, TaskRow, is_list
+from coding_gym.tasks.loaders.rows import RowError, TaskRow, is_language, is_list
+from coding_gym.tasks.loaders.site_limits import memory_bytes, seconds_of, site_limits
 from coding_gym.tasks.task import Task
-from coding_gym_server.protocol.grading import OutputRule
+from coding_gym_server.languages import PYTHON
+from coding_gym_server.protocol.grading import OutputRule, Programs
 
-__all__ = ["apps_task", "code_contests_task", "contest_task", "live_code_bench_task"]
+__all__ = [
+    "apps_task",
+    "code_contests_plus_task",
+    "code_contests_task",
+    "contest_task",
+    "live_code_bench_task",
+]
 
 _MAX_UNPACKED_BYTES = 1 << 30
 """Maximum size of decompressed test cases."""
+
+_LANGUAGES = {
+    2: "cpp",
+    3: PYTHON,
+    4: "java",
+    "CPP": "cpp",
+    "PYTHON3": PYTHON,
+    "JAVA": "java",
+    "cpp": "cpp",
+    "py3": PYTHON,
+    "java": "java",
+}
+"""Languages of solutions: as CodeContests has them, numbers or names of its enumeration, and as CodeContests+ has them."""
+
+_METADATA = (
+    *("difficulty", "url", "platform", "contest_id", "contest_date", "question_title", "name", "title", "rating", "tags"),
+    *("official_tests_complete", "generated_tests", "true_positive_rate", "true_negative_rate"),
+)
 
 _PICKLED_TEXT = {"SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8", "UNICODE"}
 _PICKLE_FRAMING = {"PROTO", "FRAME", "MEMOIZE", "BINPUT", "LONG_BINPUT", "PUT", "STOP"}
@@ -70,10 +97,34 @@ def code_contests_task(row: TaskRow) -> Task:
             raise RowError(message)
         pairs += zip(*paired(tests.get("input", []), tests.get("output", []), name), strict=True)
         public = len(pairs) if name == "public_tests" else public
-    found = RowTests("private_tests", program_tests(pairs, row.options, OutputRule.TOKENS))
+    tests = program_tests(
+        pairs,
+        row.options,
+        OutputRule.TOKENS,
+        input_file=row.text("input_file", default=""),
+        output_file=row.text("output_file", default=""),
+    )
+    found = RowTests("private_tests", tests)
     sample = str(pairs[0][0]) if public else None
     prompt = row.text("description", "prompt")
     return contest_task(row, prompt, found, source="CodeContests", has_imports=False, sample_input=sample)
+
+
+def code_contests_plus_task(row: TaskRow) -> Task:
+    """Return the task of a row of CodeContests+: ``test_cases``, and the ``checker`` of those with several right outputs.
+
+    Raises:
+        RowError: If the row is not in this format: the configuration ``default`` of the data set has no test cases.
+    """
+    cases = row.decoded("test_cases")
+    if not is_list(cases) or not list(cases):
+        message = "it has no test cases, which the configurations 1x to 5x of the data set have: pass config='1x'"
+        raise RowError(message)
+    code = row.text("checker", default="")
+    checker = checker_in_cpp(code, row.options) if code.strip() else None
+    tests = program_tests(pairs_of(cases, "test_cases"), row.options, OutputRule.TOKENS, checker=checker)
+    found = RowTests("test_cases", tests)
+    return contest_task(row, row.text("description"), found, source="CodeContests+", has_imports=False)
 
 
 def contest_task(
@@ -90,21 +141,37 @@ def contest_task(
         sample_input: Input of a public test.
     """
     starter, target = row.text("starter_code", default=""), found.target
+    language = found.tests.language if isinstance(found.tests, Programs) else PYTHON
+    has_prefix = language == PYTHON and (target is not None or has_imports)
+    memory = memory_bytes(row.fields.get("memory_limit_bytes") or row.fields.get("memory_limit"))
     return Task(
         id=row.id,
         prompt=f"{prompt}\n\n{starter}" if starter and target else prompt,
         entry_point=target.name if target else None,
-        prefix=site_imports(target) if target or has_imports else "",
+        prefix=site_imports(target) if has_prefix else "",
         tests=found.tests,
-        reference=row.solution,
-        limits=row.options.limits,
+        reference=_reference(row, language),
+        limits=site_limits(row.options, seconds=seconds_of(row.fields.get("time_limit")), memory=memory),
         metadata=_known(row, source),
         sample_input=None if target else sample_input,
     )
 
 
 def _known(row: TaskRow, source: str) -> dict[str, Any]:
-    return row.metadata("difficulty", "url", "platform", "contest_id", "contest_date", "question_title", "name", source=source)
+    return row.metadata(*_METADATA, source=source)
+
+
+def _reference(row: TaskRow, language: str) -> str | None:
+    """Return a solution in a language: those of most data sets are in Python, and others say in which language each is."""
+    solutions = row.decoded("solutions")
+    pairs: Iterable[tuple[Any, Any]]
+    if isinstance(solutions, Mapping):
+        pairs = zip(solutions.get("language", []), solutions.get("solution", []), strict=False)
+    elif is_list(submissions := row.decoded("correct_submissions")):
+        pairs = ((entry.get("language"), entry.get("code")) for entry in submissions if isinstance(entry, Mapping))
+    else:
+        return row.solution if language == PYTHON else None
+    return next((str(code) for name, code in pairs if is_language(_LANGUAGES.get(name, ""), language)), None)
 
 
 def _test_cases(row: TaskRow, name: str) -> list[Mapping[str, Any]]:

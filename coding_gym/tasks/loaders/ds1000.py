@@ -40,6 +40,6 @@ def ds1000_task(row: TaskRow) -> Task:
         text_variable=_ANSWER,
         tests=UnitTests(source=f"{context}\n\n{_HEADER}{_EXECUTION}{_STRING if has_string_test else ''}"),
         reference=reference or None,
-        limits=row.options.limits,
+        limits=row.limits,
         metadata={"source": "DS-1000", **{str(name): value for name, value in details.items()}},
     )

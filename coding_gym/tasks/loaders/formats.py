@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from coding_gym.errors import ConfigurationError
-from coding_gym.tasks.loaders.competitions import apps_task, code_contests_task, live_code_bench_task
+from coding_gym.tasks.loaders.codeforces import codeforces_task
+from coding_gym.tasks.loaders.competitions import (
+    apps_task,
+    code_contests_plus_task,
+    code_contests_task,
+    live_code_bench_task,
+)
 from coding_gym.tasks.loaders.ds1000 import ds1000_task
 from coding_gym.tasks.loaders.humaneval import evalplus_task, humaneval_task
 from coding_gym.tasks.loaders.mbpp import mbpp_task
 from coding_gym.tasks.loaders.modes import with_grading
+from coding_gym.tasks.loaders.polyglot import humaneval_x_task, is_humaneval_x, multipl_e_task
 from coding_gym.tasks.loaders.r2e_gym import r2e_gym_task
 from coding_gym.tasks.loaders.repositories import swe_bench_task
 from coding_gym.tasks.loaders.row_tests import TESTS, with_other_tests
@@ -22,6 +30,8 @@ from coding_gym.tasks.loaders.swe_smith import swe_smith_task
 from coding_gym.tasks.task import Task
 
 __all__ = ["TaskFormat", "find_format", "tasks_of_rows"]
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -63,6 +73,14 @@ _FORMATS = (
     ),
     TaskFormat("EvalPlus", ("prompt", "entry_point", "base_input"), evalplus_task),
     TaskFormat("BigCodeBench", ("complete_prompt|prompt_wo_doc", "entry_point", "test"), big_code_bench_task, ("test",)),
+    TaskFormat("MultiPL-E", ("prompt", "language", "tests", "stop_tokens"), multipl_e_task, ("tests", "test", "doctests")),
+    TaskFormat(
+        "HumanEval-X",
+        ("task_id", "prompt", "declaration", "test"),
+        humaneval_x_task,
+        ("test", "example_test", "test_setup"),
+        is_humaneval_x,
+    ),
     TaskFormat("DS-1000", ("prompt", "code_context"), ds1000_task),
     TaskFormat("ClassEval", ("skeleton", "class_name", "test"), class_eval_task, ("test", "test_classes")),
     TaskFormat("HumanEval", ("prompt", "entry_point", "test"), humaneval_task, ("test",)),
@@ -73,6 +91,18 @@ _FORMATS = (
         ("public_test_cases", "private_test_cases"),
     ),
     TaskFormat("APPS", ("input_output",), apps_task),
+    TaskFormat(
+        "Codeforces",
+        ("description", "official_tests", "input_format|input_mode"),
+        codeforces_task,
+        ("official_tests", "official_tests_complete", "generated_tests", "testset_size"),
+    ),
+    TaskFormat(
+        "CodeContests+",
+        ("description", "checker", "correct_submissions|test_cases", "validator|generator|generator_cmd"),
+        code_contests_plus_task,
+        ("test_cases",),
+    ),
     TaskFormat(
         "CodeContests",
         ("description|prompt", "public_tests|private_tests|generated_tests"),
@@ -113,7 +143,7 @@ def tasks_of_rows(rows: Iterable[tuple[str, Mapping[str, Any]]], *, source: str,
         options: Loader options.
 
     Raises:
-        ConfigurationError: If a row is not a task; the message gives its location and the reason.
+        ConfigurationError: If a row is not a task, and is not to be skipped; the message gives its location and the reason.
     """
     for number, (where, fields) in enumerate(rows):
         row = TaskRow(fields, number=number, source=source, options=options)
@@ -124,6 +154,9 @@ def tasks_of_rows(rows: Iterable[tuple[str, Mapping[str, Any]]], *, source: str,
                 task = with_other_tests(task, row, read=known.tests)
             yield with_grading(with_module(task), options.grading)
         except ConfigurationError as error:
+            if options.unsupported == "skip":
+                _log.warning("skipped: %s: %s", where, error)
+                continue
             message = f"{where}: {error}"
             raise ConfigurationError(message) from error
 

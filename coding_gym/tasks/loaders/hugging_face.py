@@ -30,8 +30,8 @@ def load_hugging_face(
         split: Split to load; ``test`` by default, else ``train``, else the first one.
         config: Configuration to load, if the data set has several.
         revision: Revision to load; the newest if None.
-        options: Fields of ``LoadOptions``: ``limits``, ``show_tests``, ``tolerance``, ``compare``,
-            ``random_seed``, ``instruct``, ``grading``.
+        options: Fields of ``LoadOptions``: ``limits``, ``time_factor``, ``language``, ``unsupported``, ``testlib``,
+            ``generated_tests``, ``show_tests``, ``tolerance``, ``compare``, ``random_seed``, ``instruct``, ``grading``.
 
     Raises:
         ConfigurationError: If the package ``datasets``, or pyarrow, is not installed, there is no such data set or split, or a

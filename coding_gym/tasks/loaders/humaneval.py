@@ -49,7 +49,7 @@ def humaneval_task(row: TaskRow) -> Task:
         prefix=prompt,
         tests=tests,
         reference=_reference(row, prompt),
-        limits=row.options.limits,
+        limits=row.limits,
         metadata=row.metadata("language", source="HumanEval"),
     )
 
@@ -82,7 +82,7 @@ def evalplus_task(row: TaskRow) -> Task:
         prefix=prompt,
         tests=Asserts(setup=setup, cases=tuple(_comparison(entry_point, arguments, atol) for arguments in inputs)),
         reference=solution,
-        limits=row.options.limits,
+        limits=row.limits,
         metadata=row.metadata("contract", source="EvalPlus"),
     )
 

@@ -21,8 +21,8 @@ def load_jsonl(path: Path | str, *, name: str | None = None, **options: Any) -> 
     Args:
         path: The file.
         name: Name of the suite; derived from the file name if None.
-        options: Fields of ``LoadOptions``: ``limits``, ``show_tests``, ``tolerance``, ``compare``,
-            ``random_seed``, ``instruct``, ``grading``.
+        options: Fields of ``LoadOptions``: ``limits``, ``time_factor``, ``language``, ``unsupported``, ``testlib``,
+            ``generated_tests``, ``show_tests``, ``tolerance``, ``compare``, ``random_seed``, ``instruct``, ``grading``.
 
     Raises:
         ConfigurationError: If there is no such file, or a row is not a task; the message gives its place and fields.

@@ -37,7 +37,7 @@ def mbpp_task(row: TaskRow) -> Task:
         entry_point=called[0] if called else None,
         tests=Asserts(setup=setup, cases=tuple(cases)),
         reference=reference or None,
-        limits=row.options.limits,
+        limits=row.limits,
         metadata=row.metadata("source_file", source="MBPP"),
     )
 

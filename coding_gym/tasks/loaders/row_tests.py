@@ -19,9 +19,10 @@ from coding_gym.tasks.loaders.calls import (
 )
 from coding_gym.tasks.loaders.combined_tests import combined
 from coding_gym.tasks.loaders.programs import paired, program_tests
-from coding_gym.tasks.loaders.rows import EntryPoint, RowError, TaskRow, is_list
+from coding_gym.tasks.loaders.rows import EntryPoint, RowError, TaskRow, is_list, known_language
 from coding_gym.tasks.loaders.split_tests import tests_of_list, tests_of_source
 from coding_gym.tasks.task import Task
+from coding_gym_server.languages import PYTHON
 from coding_gym_server.protocol.grading import Asserts, OutputRule, Programs, UnitTests
 
 __all__ = ["PAIRS", "SETUPS", "TESTS", "RowTests", "case_tests", "row_setup", "row_tests", "with_other_tests"]
@@ -177,6 +178,9 @@ def case_tests(row: TaskRow, column: str, value: Any, rule: OutputRule = OutputR
         return RowTests(column, program_tests(pairs, row.options, rule))
     if None in functions:
         message = f"the column {column} has both calls of functions and runs of a program"
+        raise RowError(message)
+    if row.options.language is not None and known_language(row.options.language) != PYTHON:
+        message = f"the tests in {column} call a function of Python, and language={row.options.language!r} is for programs"
         raise RowError(message)
     sources = [row.text("starter_code", default=""), row.solution or "", row.text("prompt", default="")]
     targets = {case.function: _target(row, str(case.function), *sources) for case in cases}

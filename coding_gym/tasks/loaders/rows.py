@@ -6,14 +6,16 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
 
 from coding_gym.errors import ConfigurationError
 from coding_gym.tasks.loaders.integers import MAX_DECIMAL_BITS, decode_json
+from coding_gym_server.languages import PYTHON, UnknownLanguageError, find_language
 from coding_gym_server.protocol.grading import GradingLimits, GradingMode, OutputRule
 
-__all__ = ["EntryPoint", "LoadOptions", "RowError", "TaskRow", "is_list", "literal", "plain"]
+__all__ = ["EntryPoint", "LoadOptions", "RowError", "TaskRow", "is_language", "is_list", "known_language", "literal", "plain"]
 
 _SOLUTIONS = ("reference", "canonical_solution", "solution", "solution_code", "code", "gold_standard_solution", "completion")
 _FENCED = re.compile(r"```\w*\n(.*\n)```", re.DOTALL)
@@ -29,7 +31,13 @@ class LoadOptions:
     """Options of the row loaders.
 
     Attributes:
-        limits: Resource limits of submissions.
+        limits: Resource limits of submissions. None for those of the data set, or else those of ``GradingLimits()``.
+        time_factor: Factor of the time limits of the data set, for machines or languages that are slower than its site's.
+        language: Language of programs. None for that of the data set, or else Python.
+        unsupported: Whether to ``"refuse"`` a data set with a row that is no task, or uses what is not supported, or to
+            ``"skip"`` the row with a warning.
+        testlib: Path of testlib.h, which the checkers of some data sets include.
+        generated_tests: For Codeforces, directory of the generated tests of the data set, which are added to the official ones.
         show_tests: Number of tests that a prompt shows, where tests are a list of asserts.
         tolerance: Tolerance for decimal fractions that programs print. None for that of the data set: ``1e-6``, and none for
             LiveCodeBench.
@@ -39,7 +47,12 @@ class LoadOptions:
         grading: Where the tests run, ``isolated`` or ``faithful``, see ``Task``; None for the default of the row format.
     """
 
-    limits: GradingLimits = field(default_factory=GradingLimits)
+    limits: GradingLimits | None = None
+    time_factor: float = 1.0
+    language: str | None = None
+    unsupported: Literal["refuse", "skip"] = "refuse"
+    testlib: str | Path | None = None
+    generated_tests: str | Path | None = None
     show_tests: int = 3
     tolerance: float | None = None
     compare: OutputRule | str | None = None
@@ -51,6 +64,17 @@ class LoadOptions:
         if self.compare is not None and self.compare not in list(OutputRule):
             message = f"Expected compare= to be one of {', '.join(OutputRule)}, got {self.compare!r:.100}"
             raise ConfigurationError(message)
+        if self.unsupported not in ("refuse", "skip"):
+            message = f"Expected unsupported= to be 'refuse' or 'skip', got {self.unsupported!r:.100}"
+            raise ConfigurationError(message)
+        if not 0 < self.time_factor < math.inf:
+            message = f"Expected time_factor= to be a positive number, got {self.time_factor!r:.100}"
+            raise ConfigurationError(message)
+        try:
+            known_language(self.language or PYTHON)
+        except UnknownLanguageError as error:
+            message = f"Expected language= to be None or a language: {error}"
+            raise ConfigurationError(message) from error
 
 
 @dataclass(frozen=True)
@@ -89,6 +113,11 @@ class TaskRow:
         self.fields = {name: value for name, value in fields.items() if value is not None}
         self.options = options
         self._name = f"{source}/{number}"
+
+    @property
+    def limits(self) -> GradingLimits:
+        """The limits of submissions to a row that has none of its own."""
+        return self.options.limits or GradingLimits()
 
     def __contains__(self, name: str) -> bool:
         return name in self.fields
@@ -166,6 +195,20 @@ class TaskRow:
         names = list(self.fields)
         more = f" and {len(names) - _MAX_LISTED_FIELDS} more" if len(names) > _MAX_LISTED_FIELDS else ""
         return f"the fields are {', '.join(names[:_MAX_LISTED_FIELDS])}{more}" if names else "it has no fields"
+
+
+def known_language(name: str) -> str:
+    """Return the name under which the table of languages has a language, or ``python``.
+
+    Raises:
+        UnknownLanguageError: If it does not.
+    """
+    return PYTHON if name.lower() in (PYTHON, "py", "python3", "py3") else find_language(name).name
+
+
+def is_language(name: str, language: str) -> bool:
+    """Return whether a language is another one, or a version of it: ``cpp20`` is ``cpp``."""
+    return language == name or (language.startswith(name) and language.removeprefix(name).isdigit())
 
 
 def is_list(value: object) -> bool:

@@ -42,7 +42,7 @@ def big_code_bench_task(row: TaskRow) -> Task:
         prefix=complete,
         tests=unit_tests(row.text("test"), preamble=preamble(complete, entry_point)),
         reference=head + solution if solution else None,
-        limits=row.options.limits,
+        limits=row.limits,
         metadata={**row.metadata(source="BigCodeBench"), "libs": _libraries(row)},
     )
 
@@ -74,7 +74,7 @@ def class_eval_task(row: TaskRow) -> Task:
         prefix=f"{imports}\n" if imports else "",
         tests=tests,
         reference=reference,
-        limits=row.options.limits,
+        limits=row.limits,
         metadata=row.metadata("class_description", source="ClassEval"),
     )
 
@@ -103,7 +103,7 @@ def plain_task(row: TaskRow) -> Task:
         prefix=site_imports(called) if called is not None else "",
         tests=tests,
         reference=reference,
-        limits=row.options.limits,
+        limits=row.limits,
         metadata=row.metadata("difficulty", "tags", "url", "name", source="plain"),
     )
 
