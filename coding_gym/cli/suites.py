@@ -50,7 +50,7 @@ _OTHERS = {
     "mbpp:PATH": "MBPP, from its file",
     "reasoning-gym:NAME": "generated tasks, with the package reasoning-gym",
     "hf:NAME": "a data set of the Hugging Face hub",
-    "PATH": "a file of tasks, .jsonl or .parquet, or task folders of Harbor or Terminal-Bench",
+    "PATH": "a file of tasks, .jsonl or .parquet, task folders of Harbor or Terminal-Bench, or packages of Polygon or Kattis",
 }
 """Suites that come from elsewhere."""
 

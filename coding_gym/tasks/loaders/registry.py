@@ -45,11 +45,12 @@ def load_suite(spec: str | Path, *, check: bool | Grader = False, **options: Any
             * ``NAME`` or ``NAME:ARGUMENT``: a suite that a plug-in adds
             * the path of a JSON Lines file or JSON array, of a Parquet file or directory, or of a directory of ``save_to_disk``
             * the path of a task folder of Harbor or Terminal-Bench, or of a directory of task folders
+            * the path of an unpacked package of Polygon or Kattis, or of a directory of packages
 
         check: Whether to grade the references first, with a grader of the default provider or the given one, and to log a
             warning for each task that is broken or weak. What is found out is kept across runs.
         options: Options of the loader. All accept ``grading``, where the tests run, see ``Task``; all but those of the bundled
-            suites, of ``repairs`` and of task folders accept ``limits``, a ``GradingLimits``.
+            suites, of ``repairs`` and of tasks of repositories accept ``limits``, a ``GradingLimits``.
 
     Raises:
         ConfigurationError: If there is no such suite, its package is not installed, or its content is not a set of tasks.
@@ -106,7 +107,7 @@ def _load_suite(spec: str | Path, options: Mapping[str, Any]) -> TaskSuite:
     message = (
         f"There is no suite {text!r}{hint(text, (*_KINDS, *own, *added))}. "
         "Expected humaneval, mbpp:PATH, reasoning-gym:NAME, repairs, hf:NAME, "
-        f"the path of a .jsonl or .parquet file or of task folders, "
+        f"the path of a .jsonl or .parquet file, of task folders or of packages of problems, "
         f"or one of this package's own or of plug-ins: {', '.join([*own, *added])}"
     )
     raise ConfigurationError(message)
