@@ -215,6 +215,7 @@ def test_limits_of_rows_can_be_changed(tmp_path: Path) -> None:
 def test_contests_are_loaded_in_a_language(tmp_path: Path, grader: Grader) -> None:
     (task,) = load(tmp_path, TACO, language="bash")
     assert (task.tests.language, task.prefix, task.reference) == ("bash", "", None)
+    assert task.prompt == "Double the number.\n\nWrite the program in bash."
     assert grader.grade(task, 'read n; echo "$((2 * n))"').solved
     calls = TACO | {"input_output": json.dumps({"fn_name": "f", "inputs": [[1]], "outputs": [2]})}
     with pytest.raises(ConfigurationError, match=r"call a function of Python, and language='cpp'"):

@@ -15,6 +15,7 @@ from coding_gym.tasks.loaders.programs import paired, pairs_of, program_tests
 from coding_gym.tasks.loaders.row_tests import RowTests, case_tests
 from coding_gym.tasks.loaders.rows import RowError, TaskRow, is_language, is_list
 from coding_gym.tasks.loaders.site_limits import memory_bytes, seconds_of, site_limits
+from coding_gym.tasks.loaders.statements import in_language
 from coding_gym.tasks.task import Task
 from coding_gym_server.languages import PYTHON
 from coding_gym_server.protocol.grading import OutputRule, Programs
@@ -146,7 +147,7 @@ def contest_task(
     memory = memory_bytes(row.fields.get("memory_limit_bytes") or row.fields.get("memory_limit"))
     return Task(
         id=row.id,
-        prompt=f"{prompt}\n\n{starter}" if starter and target else prompt,
+        prompt=in_language(f"{prompt}\n\n{starter}" if starter and target else prompt, language),
         entry_point=target.name if target else None,
         prefix=site_imports(target) if has_prefix else "",
         tests=found.tests,

@@ -16,7 +16,7 @@ from coding_gym.tasks.loaders.package_files import case_of_files, file_text, fir
 from coding_gym.tasks.loaders.programs import program_tests
 from coding_gym.tasks.loaders.rows import LoadOptions, plain
 from coding_gym.tasks.loaders.site_limits import memory_bytes, site_limits
-from coding_gym.tasks.loaders.statements import statement
+from coding_gym.tasks.loaders.statements import in_language, statement
 from coding_gym.tasks.task import Task
 from coding_gym_server.languages import PYTHON
 from coding_gym_server.protocol.grading import Checker, GradingLimits, OutputRule
@@ -82,7 +82,7 @@ def kattis_task(folder: Path, options: LoadOptions) -> Task:
     limits = content["limits"] if isinstance(content.get("limits"), Mapping) else {}
     return Task(
         id=folder.name,
-        prompt=statement(title, {"": text, "Example": "\n\n".join(dialogs)}, examples),
+        prompt=in_language(statement(title, {"": text, "Example": "\n\n".join(dialogs)}, examples), tests.language),
         tests=tests,
         reference=first_program(sorted(folder.glob("submissions/accepted/*.*")), tests.language),
         limits=site_limits(options, seconds=_seconds(limits, files), memory=memory_bytes(limits.get("memory"))),

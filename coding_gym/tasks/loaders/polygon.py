@@ -13,7 +13,7 @@ from coding_gym.tasks.loaders.package_files import case_of_files, file_text, fir
 from coding_gym.tasks.loaders.programs import program_tests
 from coding_gym.tasks.loaders.rows import LoadOptions, known_language
 from coding_gym.tasks.loaders.site_limits import memory_bytes, seconds_of, site_limits
-from coding_gym.tasks.loaders.statements import statement
+from coding_gym.tasks.loaders.statements import in_language, statement
 from coding_gym.tasks.task import Task
 from coding_gym_server.languages import PYTHON
 from coding_gym_server.protocol.grading import Checker, OutputRule
@@ -68,7 +68,7 @@ def polygon_task(folder: Path, options: LoadOptions) -> Task:
     limits = seconds_of(testset.findtext("time-limit")), memory_bytes(testset.findtext("memory-limit"))
     return Task(
         id=root.get("short-name") or folder.name,
-        prompt=prompt,
+        prompt=in_language(prompt, found.language),
         tests=found,
         reference=_reference(root, folder, known_language(options.language or PYTHON)),
         limits=site_limits(options, seconds=limits[0], memory=limits[1]),

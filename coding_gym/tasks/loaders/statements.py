@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-__all__ = ["statement"]
+from coding_gym_server.languages import PYTHON
+
+__all__ = ["in_language", "statement"]
+
+
+def in_language(prompt: str, language: str) -> str:
+    """Return a prompt that says in which language to write the program, unless it is Python."""
+    return prompt if language == PYTHON else f"{prompt}\n\nWrite the program in {language}."
 
 
 def statement(
