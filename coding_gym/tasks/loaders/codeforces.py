@@ -15,7 +15,7 @@ from coding_gym.tasks.loaders.row_tests import RowTests
 from coding_gym.tasks.loaders.rows import RowError, TaskRow
 from coding_gym.tasks.loaders.statements import statement
 from coding_gym.tasks.task import Task
-from coding_gym_server.protocol.grading import Checker, OutputRule
+from coding_gym_server.protocol.grading import Checker, CheckerProtocol, OutputRule
 
 __all__ = ["codeforces_task"]
 
@@ -49,7 +49,7 @@ def codeforces_task(row: TaskRow) -> Task:
         [*official, *_generated(row)] or examples,
         replace(row.options, language=row.options.language or language or None),
         OutputRule.TOKENS,
-        checker=Checker(code=code, protocol="printed") if code.strip() else None,
+        checker=Checker(code=code, protocol=CheckerProtocol.PRINTED) if code.strip() else None,
         input_file=input_file,
         output_file=output_file,
     )

@@ -19,7 +19,7 @@ from coding_gym.tasks.loaders.site_limits import memory_bytes, site_limits
 from coding_gym.tasks.loaders.statements import in_language, statement
 from coding_gym.tasks.task import Task
 from coding_gym_server.languages import PYTHON
-from coding_gym_server.protocol.grading import Checker, GradingLimits, OutputRule
+from coding_gym_server.protocol.grading import Checker, CheckerProtocol, GradingLimits, OutputRule
 
 __all__ = ["kattis_task"]
 
@@ -146,7 +146,7 @@ def _validator(files: Mapping[str, FolderFile], names: list[str], folder: Path, 
 
 def _checker(code: str, language: str, files: dict[str, Any], flags: tuple[str, ...]) -> Checker:
     limits = GradingLimits(cpu_timeout=_VALIDATION_SECONDS, wall_timeout=3 * _VALIDATION_SECONDS)
-    return Checker(code=code, language=language, files=files, limits=limits, protocol="kattis", arguments=flags)
+    return Checker(code=code, language=language, files=files, limits=limits, protocol=CheckerProtocol.KATTIS, arguments=flags)
 
 
 def _statement(content: Mapping[str, Any], files: Mapping[str, FolderFile], folder: Path) -> tuple[str, str]:
