@@ -154,7 +154,7 @@ def check_backend(name: Any, option: str = "backend") -> None:
     try:
         backends.check_backend(name)
     except (TypeError, ValueError, AttributeError) as error:
-        message = f"{option}=: {error}{hint(name, (*backends.BACKENDS, *backends.added_backends()))}"
+        message = f"{option}=: {error}{hint(name, backends.known_backends())}"
         raise ConfigurationError(message) from None
 
 

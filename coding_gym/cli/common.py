@@ -72,7 +72,7 @@ PoolOption = Annotated[
     ),
 ]
 BackendOption = Annotated[
-    str | None, typer.Option(metavar="NAME", help="What executes the code: python, restricted, bash, jupyter:KERNEL ...")
+    str | None, typer.Option(metavar="NAME", help="What executes the code: python, restricted, bash, cpp, jupyter:KERNEL ...")
 ]
 PackagesOption = Annotated[
     list[str] | None, typer.Option("--packages", metavar="NAME", help="Package to install, such as 'numpy>=2'; repeatable.")

@@ -10,6 +10,8 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import TextIO
 
+from coding_gym_server.protocol.backends import JUPYTER_PREFIX, canonical_backend, language_of_programs
+
 __all__ = ["ScriptReader", "TerminalReader", "is_complete_of", "is_complete_python", "is_complete_shell"]
 
 _PROMPT, _CONTINUATION = ">>> ", "... "
@@ -18,10 +20,13 @@ _UNFINISHED_SHELL = re.compile(r"unexpected end of file|unexpected EOF|here-docu
 
 
 def is_complete_of(backend: str | None) -> Callable[[str], bool]:
-    """Return the function that decides whether a text is a complete input for a backend."""
-    if backend == "bash":
+    """Return the function that decides whether a text is a complete input for a backend; only its end completes a program."""
+    name = "python" if backend is None else canonical_backend(backend)
+    if name == "bash":
         return is_complete_shell
-    if backend is not None and backend.startswith("jupyter:"):
+    if language_of_programs(name) is not None:
+        return lambda _: False
+    if name.startswith(JUPYTER_PREFIX):
         return lambda source: not source.endswith("\\\n")
     return is_complete_python
 
@@ -59,7 +64,7 @@ class TerminalReader:
         self._is_complete = is_complete
 
     def read(self) -> str | None:
-        """Return the next input; None at the end.
+        """Return the next input, which Ctrl-D ends as well; None at the end.
 
         Raises:
             KeyboardInterrupt: At Ctrl-C, which discards the lines of the input.
@@ -70,7 +75,7 @@ class TerminalReader:
                 source += input(_CONTINUATION if source else _PROMPT) + "\n"
             except EOFError:
                 print()  # noqa: T201
-                return None
+                return source or None
             if self._is_complete(source):
                 return source
 

@@ -49,8 +49,8 @@ class EnvOptions:
         render_mode: ``ansi`` (the transcript of the episode), ``rgb_array`` (the last screenshot, or an image of the transcript
             in its size if the screen is empty), ``human`` (the same in a window, after each reset and step) or None.
         show_value: Whether the value of a last expression is printed, as a REPL does.
-        backend: What executes the code: ``python``, ``notebook``, ``restricted`` ..., see ``docs/backends.md``; the sandbox's
-            default if None.
+        backend: What executes the code: ``python``, ``notebook``, ``cpp`` ..., see ``docs/backends.md``; the sandbox's default
+            if None.
         results: Whether ``info["results"]`` contains values and displays in all their formats, as a tuple of ``Result``.
         screen: Width and height of the screen in pixels; ``auto`` is 800 x 600, and always black if the sandbox has no display;
             None for no screen, and no screenshot in the observation.

@@ -7,10 +7,10 @@ from typing import Any
 
 from coding_gym.telemetry.observer import Group, Identity, Observer, SessionObserver, StepResult, observation
 from coding_gym_server.protocol import Pixels
+from coding_gym_server.protocol.backends import JUPYTER_PREFIX, canonical_backend, language_of_programs
 
 __all__ = ["SessionReporter"]
 
-_KERNEL = "jupyter:"
 _LANGUAGES = {"deno": "typescript", "python3": "python"}
 """Languages of kernels that are called differently."""
 
@@ -101,7 +101,8 @@ class SessionReporter:
 
 
 def _language_of(backend: str | None) -> str:
-    if backend is not None and backend.startswith(_KERNEL):
-        kernel = backend.removeprefix(_KERNEL)
+    name = "python" if backend is None else canonical_backend(backend)
+    if name.startswith(JUPYTER_PREFIX):
+        kernel = name.removeprefix(JUPYTER_PREFIX)
         return _LANGUAGES.get(kernel, kernel)
-    return "bash" if backend == "bash" else "python"
+    return name if name == "bash" or language_of_programs(name) else "python"

@@ -6,7 +6,8 @@ import time
 import pexpect
 import pytest
 
-from coding_gym.cli.shell_input import is_complete_python, is_complete_shell
+from coding_gym.cli.shell_input import TerminalReader, is_complete_of, is_complete_python, is_complete_shell
+from coding_gym_server.languages import find_language
 from tests.cli.conftest import TOKEN, command_line, environment
 
 
@@ -115,6 +116,29 @@ def test_bash_session_keeps_its_state(command):
     assert done.stdout == "1 3\n2 3\n/usr\n"
     assert done.returncode == 1
     assert "[exit code 1]" in done.stderr
+
+
+def test_piped_program_is_one_input(command):
+    if find_language("cpp").missing():
+        pytest.skip("this machine lacks a compiler of C++")
+    source = '#include <cstdio>\n\nint main() {\n  puts("hello");\n\n  return 3;\n}\n'
+    done = command("shell", "--backend", "c++", stdin=source)
+    assert (done.stdout, done.returncode) == ("hello\n", 1)
+    assert "[exit code 3]" in done.stderr
+
+
+def test_ctrl_d_ends_a_program_at_the_terminal(monkeypatch):
+    typed = iter(["int main() {", "", "}", EOFError, EOFError])
+
+    def read(_prompt):
+        line = next(typed)
+        if line is EOFError:
+            raise EOFError
+        return line
+
+    monkeypatch.setattr("builtins.input", read)
+    reader = TerminalReader(is_complete_of("cpp"))
+    assert (reader.read(), reader.read()) == ("int main() {\n\n}\n", None)
 
 
 def test_pictures_are_written_to_a_directory(command, tmp_path):

@@ -52,7 +52,7 @@ _FILES = [
 _PAGES = [file for file in _FILES if any(find_blocks(file))]
 _SERVER = re.compile(r"\b(127\.0\.0\.1|localhost):8000\b")
 _PLAIN = ("", "text", "mermaid")
-_PROGRAMS = ("curl",)
+_PROGRAMS = ("curl", "g++")
 
 
 class Page:

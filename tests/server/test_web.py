@@ -16,6 +16,7 @@ from websockets.exceptions import ConnectionClosedError, InvalidStatus
 from websockets.sync.client import connect
 
 from coding_gym_server.server.api.auth import SUBPROTOCOL, TOKEN_SUBPROTOCOL
+from coding_gym_server.worker.backends.registry import is_installed
 from tests.support.running_server import RunningServer
 from tests.support.site_requests import OF_OTHER_SITES, refused_requests
 
@@ -107,6 +108,7 @@ def test_info_describes_the_server(guarded):
     info = httpx.get(f"{guarded.url}/web/info", headers={"authorization": f"Bearer {TOKEN}".encode()}).json()
     backends = {backend["name"]: backend["language"] for backend in info["backends"]}
     assert (backends["python"], backends["bash"]) == ("python", "bash")
+    assert backends.get("perl") == ("perl" if is_installed("perl") else None)
     assert "restrictedpython" not in backends
     assert info["interactive_backend"] in backends
     assert info["limits"]["max_sessions"] == 6

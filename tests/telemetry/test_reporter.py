@@ -131,7 +131,15 @@ def test_interruptions_pass(recorder):
 
 @pytest.mark.parametrize(
     ("backend", "language"),
-    [(None, "python"), ("restricted", "python"), ("bash", "bash"), ("jupyter:deno", "typescript"), ("jupyter:ir", "ir")],
+    [
+        (None, "python"),
+        ("restricted", "python"),
+        ("bash", "bash"),
+        ("jupyter:deno", "typescript"),
+        ("js", "typescript"),
+        ("jupyter:julia", "julia"),
+        ("C++", "cpp"),
+    ],
 )
 def test_language_follows_the_backend(recorder, backend, language):
     SessionReporter("CodingEnv-v0", backend=backend).waiting()

@@ -16,7 +16,16 @@ from pathlib import Path
 
 import msgspec
 
-__all__ = ["PYTHON", "Language", "LanguageMissingError", "UnknownLanguageError", "find_language", "languages", "packages_of"]
+__all__ = [
+    "PYTHON",
+    "Language",
+    "LanguageKernel",
+    "LanguageMissingError",
+    "UnknownLanguageError",
+    "find_language",
+    "languages",
+    "packages_of",
+]
 
 PYTHON = "python"
 
@@ -43,6 +52,16 @@ class LanguageMissingError(ValueError):
         )
 
 
+class LanguageKernel(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    """The Jupyter kernel that executes the cells of a language.
+
+    Attributes:
+        name: Its name.
+    """
+
+    name: str
+
+
 class _Entry(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     """A language, as the table has it; see ``Language``."""
 
@@ -54,13 +73,14 @@ class _Entry(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tr
     run: tuple[str, ...]
     needs: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
-    python_packages: tuple[str, ...] = ()
+    distributions: tuple[str, ...] = ()
     variables: dict[str, str] = {}
     compile_seconds: float = 20.0
     start_seconds: float = 0.0
     memory_bytes: int = 8 << 20
     reserved_bytes: int = 0
     memory_options: tuple[str, ...] = ()
+    kernel: LanguageKernel | None = None
     variants: dict[str, tuple[str, ...]] = {}
 
 
@@ -74,10 +94,10 @@ class Language(msgspec.Struct, kw_only=True, frozen=True):
             not found, the name is ``main``.
         compile: Command that compiles the source; empty if ``run`` runs it.
         product: File that the compiler produces, the only one that ``run`` needs; the source if there is no compiler.
-        run: Command that runs a program.
+        run: Command that runs a program. The name of the product is at the end of one of its parts.
         needs: Programs of which all must be there.
         packages: Debian packages that have them.
-        python_packages: Python packages that have them, and that the default image has.
+        distributions: Distributions of the Python Package Index that have them, and that the default image has.
         variables: Environment variables of both commands.
         compile_seconds: CPU time in which a program has to be compiled.
         start_seconds: CPU time that an empty program takes to start, which limits do not count.
@@ -85,6 +105,7 @@ class Language(msgspec.Struct, kw_only=True, frozen=True):
         reserved_bytes: Private memory that it reserves, and most of which no program uses.
         memory_options: Arguments that tell an interpreter how much memory a program may have, before the others of ``run``;
             ``{mebibytes}`` stands for the number.
+        kernel: The kernel that keeps the state of a session between its cells; None if each is a program.
     """
 
     name: str
@@ -95,18 +116,19 @@ class Language(msgspec.Struct, kw_only=True, frozen=True):
     run: tuple[str, ...]
     needs: tuple[str, ...]
     packages: tuple[str, ...]
-    python_packages: tuple[str, ...]
+    distributions: tuple[str, ...]
     variables: Mapping[str, str]
     compile_seconds: float
     start_seconds: float
     memory_bytes: int
     reserved_bytes: int
     memory_options: tuple[str, ...]
+    kernel: LanguageKernel | None
 
     @property
     def installation(self) -> str:
         """Command that installs what a machine lacks."""
-        return f"apt install {' '.join(self.packages)}" if self.packages else f"pip install {' '.join(self.python_packages)}"
+        return f"apt install {' '.join(self.packages)}" if self.packages else f"pip install {' '.join(self.distributions)}"
 
     def run_within(self, max_bytes: int | None) -> tuple[str, ...]:
         """Return the command that runs a program with a memory limit; None for none."""
@@ -124,6 +146,14 @@ class Language(msgspec.Struct, kw_only=True, frozen=True):
             file=self.file.replace("{name}", name),
             compile=tuple(part.replace("{name}", name) for part in self.compile),
             run=tuple(part.replace("{name}", name) for part in (_found(self.run[0]) or self.run[0], *self.run[1:])),
+        )
+
+    def run_in(self, directory: str) -> tuple[str, ...]:
+        """Return the command that runs a program whose product is in a directory, whatever the working directory is."""
+        path = f"{directory}/{self.product}"
+        return tuple(
+            part.removesuffix(self.product).removesuffix("./") + path if part.endswith(self.product) else part
+            for part in self.run
         )
 
     def missing(self) -> list[str]:
@@ -153,13 +183,14 @@ def languages() -> dict[str, Language]:
                 run=entry.run,
                 needs=entry.needs or tuple(dict.fromkeys(_programs(entry))),
                 packages=entry.packages,
-                python_packages=entry.python_packages,
+                distributions=entry.distributions,
                 variables=entry.variables,
                 compile_seconds=entry.compile_seconds,
                 start_seconds=entry.start_seconds,
                 memory_bytes=entry.memory_bytes,
                 reserved_bytes=entry.reserved_bytes,
                 memory_options=entry.memory_options,
+                kernel=entry.kernel,
             )
     return found
 

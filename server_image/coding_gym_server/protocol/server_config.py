@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from coding_gym_server.protocol.backends import canonical_backend
 from coding_gym_server.protocol.messages import REWARDS
 
 __all__ = ["ImageSettings", "ServerConfig"]
@@ -126,7 +127,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     @property
     def default_backend(self) -> str:
         """Name of the default backend."""
-        return self.backend or "python"
+        return canonical_backend(self.backend or "python")
 
     @property
     def grading_workers(self) -> int:

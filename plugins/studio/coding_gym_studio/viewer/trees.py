@@ -17,6 +17,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from coding_gym_search.saved_tree import Header, SavedNode, SavedTree, load_tree
+from coding_gym_server.protocol.backends import canonical_backend
 from coding_gym_server.web.assets import COMMON, asset_route, page_route
 
 __all__ = ["tree_app"]
@@ -135,11 +136,12 @@ def _label(node: SavedNode) -> str:
 
 def _language(header: Header) -> str:
     """Return the language to highlight actions in, empty if that is unknown."""
-    if header.backend in _SHELL_BACKENDS or (header.environment or "").startswith("CodingShellEnv"):
+    backend = header.backend and canonical_backend(header.backend)
+    if backend in _SHELL_BACKENDS or (header.environment or "").startswith("CodingShellEnv"):
         return "bash"
-    if header.backend in _PYTHON_BACKENDS:
+    if backend in _PYTHON_BACKENDS:
         return "python"
-    return _LANGUAGES.get(header.backend or "", "")
+    return _LANGUAGES.get(backend or "", "")
 
 
 def _rounded(numbers: Iterable[float | None]) -> list[float | None]:

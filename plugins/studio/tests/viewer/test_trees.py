@@ -109,6 +109,8 @@ def test_data_require_the_token(get):
         ("CodingShellEnv-v0", None, "bash"),
         ("CodingEnv-v0", "bash", "bash"),
         ("CodingEnv-v0", "jupyter:deno", "typescript"),
+        ("CodingEnv-v0", "js", "typescript"),
+        ("CodingEnv-v0", "cpp", ""),
         ("CodingEnv-v0", "jupyter:ir", ""),
     ],
 )

@@ -65,8 +65,8 @@ def interpreter_routes(find: Callable[[Request], ContextRegistry], *, prefix: st
             context = contexts.get(identifier) if identifier else await contexts.default(language)
         except ContextNotFoundError as error:
             return PlainTextResponse(str(error), 404)
-        except UnknownBackendError:
-            return _no_kernel(language or DEFAULT_LANGUAGE)
+        except UnknownBackendError as error:
+            return _not_installed(language or DEFAULT_LANGUAGE, error)
 
         async def run(emit: Callable[[bytes], None]) -> None:
             await context.execute(code or "", environment=environment, timeout=timeout, quotes=quotes, emit=emit)
@@ -86,8 +86,8 @@ def interpreter_routes(find: Callable[[Request], ContextRegistry], *, prefix: st
             return JSONResponse(_described(await contexts.create(language, cwd)))
         except WorkingDirectoryError as error:
             return PlainTextResponse(str(error), 400, _INVALID_OPTION)
-        except UnknownBackendError:
-            return _no_kernel(language)
+        except UnknownBackendError as error:
+            return _not_installed(language, error)
         except INFRASTRUCTURE_ERRORS as error:
             return PlainTextResponse(f"Failed to create context: {error}", 500)
 
@@ -197,8 +197,10 @@ def _described(context: InterpreterContext | SessionInterpreter) -> dict[str, st
     return {"id": context.id, "language": context.language, "cwd": context.cwd}
 
 
-def _no_kernel(language: str) -> Response:
-    """Return the response of e2b's server for a missing kernel, which quotes Jupyter's message."""
-    kernel = backend_of(normalize(language), python=DEFAULT_LANGUAGE).removeprefix(JUPYTER_PREFIX)
-    reason = json.dumps({"message": missing_kernel(kernel), "short_message": f"{kernel} not found"})
+def _not_installed(language: str, error: UnknownBackendError) -> Response:
+    """Return the response of e2b's server for a missing kernel, which quotes Jupyter's message; for programs, the error."""
+    backend = backend_of(normalize(language), python=DEFAULT_LANGUAGE)
+    kernel = backend.removeprefix(JUPYTER_PREFIX)
+    message = str(error) if kernel == backend else missing_kernel(kernel)
+    reason = json.dumps({"message": message, "short_message": f"{kernel} not found"})
     return PlainTextResponse(f"Failed to create context: {reason}", 500, _INVALID_OPTION)

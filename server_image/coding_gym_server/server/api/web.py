@@ -13,7 +13,7 @@ from starlette.routing import BaseRoute, Route
 from coding_gym_server import __version__
 from coding_gym_server.display.availability import can_have_screens, can_manage_windows
 from coding_gym_server.protocol import DEFAULT_SCREEN, MAX_FRAME_BYTES, MAX_SCREEN_SIDE, MIN_SCREEN_SIDE, PROTOCOL_VERSION
-from coding_gym_server.protocol.backends import BACKENDS, JUPYTER_PREFIX, added_backends
+from coding_gym_server.protocol.backends import JUPYTER_PREFIX, canonical_backend, known_backends, language_of_programs
 from coding_gym_server.server.api.openenv_tasks import ENVIRONMENT_NAME
 from coding_gym_server.server.sessions.defaults import SessionDefaults
 from coding_gym_server.server.sessions.registry import SessionRegistry
@@ -25,8 +25,6 @@ __all__ = ["web_routes"]
 
 _WORKBENCH = Path(assets.__file__).with_name("workbench")
 _ALIASES = frozenset({"restrictedpython"})
-_LANGUAGES = {"bash": "bash"}
-"""Language of each backend that does not run Python."""
 
 
 def web_routes(sessions: SessionRegistry, defaults: SessionDefaults, *, interactive: str) -> list[BaseRoute]:
@@ -76,8 +74,10 @@ def web_routes(sessions: SessionRegistry, defaults: SessionDefaults, *, interact
 
 def _installed_backends() -> list[dict[str, str]]:
     """Return the name, the language and a title of each installed backend."""
-    names = [name for name in (*BACKENDS, *added_backends()) if name not in _ALIASES and is_installed(name)]
-    found = [_described(name, _LANGUAGES.get(name, "python"), name) for name in names]
+    names = [
+        name for name in known_backends() if name not in _ALIASES and canonical_backend(name) == name and is_installed(name)
+    ]
+    found = [_described(name, name if name == "bash" or language_of_programs(name) else "python", name) for name in names]
     # Imported here because most servers have no page to serve.
     from coding_gym_server.worker.backends.jupyter.kernelspecs import installed_kernels
 

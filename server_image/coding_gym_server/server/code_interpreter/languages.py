@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from coding_gym_server.languages import UnknownLanguageError, find_language, languages
+from coding_gym_server.protocol.backends import JUPYTER_PREFIX, canonical_backend
+
 __all__ = ["DEFAULT_LANGUAGE", "USUAL_LANGUAGES", "backend_of", "normalize"]
 
 DEFAULT_LANGUAGE = "python"
 USUAL_LANGUAGES = (DEFAULT_LANGUAGE, "javascript")
 """Languages whose default contexts are listed even before their first use."""
 
-_ALIASES = {"js": "javascript", "ts": "typescript", "sh": "bash", "shell": "bash", "py": "python", "python3": "python"}
-_BACKENDS = {"javascript": "jupyter:deno", "typescript": "jupyter:deno", "bash": "bash"}
+_ALIASES = {"ts": "typescript", "shell": "bash", "py": "python", "python3": "python"}
+_TYPESCRIPT = "typescript"
+"""Runs in the kernel of JavaScript."""
 
 
 def normalize(language: str) -> str:
     """Return the canonical name of a language, given its name or an alias."""
     name = language.strip().lower()
-    return _ALIASES.get(name, name)
+    try:
+        return find_language(name).name
+    except UnknownLanguageError:
+        return _ALIASES.get(name, name)
 
 
 def backend_of(language: str, *, python: str) -> str:
@@ -27,4 +34,6 @@ def backend_of(language: str, *, python: str) -> str:
     """
     if language == DEFAULT_LANGUAGE:
         return python
-    return _BACKENDS.get(language, f"jupyter:{language}")
+    if language == _TYPESCRIPT:
+        language = "javascript"
+    return canonical_backend(language) if language in languages() else f"{JUPYTER_PREFIX}{language}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from coding_gym_server.ipc.messages import Configure
 from coding_gym_server.protocol import Capture, OnIdle, ResetOptions, StepAction
+from coding_gym_server.protocol.backends import canonical_backend
 from coding_gym_server.server.sessions.defaults import SessionDefaults
 from coding_gym_server.server.sessions.openenv_rewards import Score, score
 from coding_gym_server.server.sessions.step_view import StepView, watch_limit
@@ -32,7 +33,7 @@ class EpisodeOptions:
     @property
     def backend(self) -> str:
         """Name of the backend."""
-        return self.requested.backend or self._defaults.backend
+        return canonical_backend(self.requested.backend or self._defaults.backend)
 
     @property
     def max_output_chars(self) -> int:

@@ -80,8 +80,7 @@ class BashBackend(ExecutorBackend):
             exit_code = 1
         else:
             exit_code = self._run(code)
-        if exit_code != 0 and self.output.rich:
-            self.output.error("ExitCode", str(exit_code), self._refusal or f"The cell ended with exit code {exit_code}.")
+        self.output.ended(exit_code, self._refusal)
         return exit_code
 
     @contextlib.contextmanager

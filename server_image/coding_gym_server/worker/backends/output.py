@@ -83,6 +83,16 @@ class Output:
             truncate_middle(_clean(traceback), _MAX_TRACEBACK_CHARS),
         )
 
+    def ended(self, exit_code: int, reason: str = "") -> None:
+        """Report how a rich cell without exceptions has ended, if it has failed.
+
+        Args:
+            exit_code: Its exit code.
+            reason: Why it has failed, if its output does not tell.
+        """
+        if exit_code != 0 and self.rich:
+            self.error("ExitCode", str(exit_code), reason or f"The cell ended with exit code {exit_code}.")
+
 
 def _encode(content: Any) -> str:
     if isinstance(content, str):

@@ -8,13 +8,16 @@ import shutil
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from coding_gym_server.languages import LanguageMissingError
 from coding_gym_server.protocol.backends import (
     BACKENDS,
     JUPYTER_PREFIX,
     PYTHON_PREFIX,
     UnknownBackendError,
     added_backends,
+    canonical_backend,
     check_backend,
+    language_of_programs,
 )
 
 if TYPE_CHECKING:
@@ -51,6 +54,10 @@ def check_installed(name: str) -> None:
         UnknownBackendError: If the backend is unknown or not installed.
     """
     check_backend(name)
+    if (language := language_of_programs(name)) is not None and (missing := language.missing()):
+        message = f"the backend {name!r} is not installed: {LanguageMissingError(language, missing)}"
+        raise UnknownBackendError(message)
+    name = canonical_backend(name)
     required = _REQUIRED_MODULES.get(name)
     if required is not None and find_spec(required) is None:
         raise UnknownBackendError(_missing_module(name, required))
@@ -80,7 +87,9 @@ def is_installed(name: str) -> bool:
 
 def runs_in_worker(name: str) -> bool:
     """Return whether a backend executes cells in the interpreter of the worker, not in another program that it starts."""
-    return name != "bash" and not name.startswith((JUPYTER_PREFIX, PYTHON_PREFIX))
+    name = canonical_backend(name)
+    is_program = name == "bash" or language_of_programs(name) is not None
+    return not is_program and not name.startswith((JUPYTER_PREFIX, PYTHON_PREFIX))
 
 
 def backend_class(name: str) -> type[ExecutorBackend]:
@@ -91,6 +100,11 @@ def backend_class(name: str) -> type[ExecutorBackend]:
         ImportError: If a required package is not installed.
     """
     check_backend(name)
+    if (language := language_of_programs(name)) is not None:
+        from coding_gym_server.worker.backends.program import of_language
+
+        return of_language(language)
+    name = canonical_backend(name)
     if name.startswith(JUPYTER_PREFIX):
         return _kernel_class(name.removeprefix(JUPYTER_PREFIX))
     if name.startswith(PYTHON_PREFIX):
