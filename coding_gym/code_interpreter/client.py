@@ -58,7 +58,8 @@ class Contexts:
         """Start a separate interpreter.
 
         Args:
-            language: ``python``, ``javascript``, ``typescript``, ``bash``, or the name of a Jupyter kernel in the image.
+            language: ``python``, ``javascript``, ``typescript``, ``bash``, a language of the sandbox's ``languages=``, or the
+                name of a Jupyter kernel in the image.
             cwd: Working directory; that of the sandbox's image if None, ``/home/user`` in the default one.
         """
         body = json.dumps({"language": language} if cwd is None else {"language": language, "cwd": cwd}).encode()

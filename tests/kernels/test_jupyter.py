@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from pathlib import Path
@@ -11,8 +12,8 @@ import httpx
 import psutil
 import pytest
 
-from coding_gym_server.protocol.backends import UnknownBackendError, check_backend
-from coding_gym_server.worker.backends.jupyter.kernelspecs import installed_kernels
+from coding_gym_server.protocol.backends import UnknownBackendError, canonical_backend, check_backend
+from coding_gym_server.worker.backends.jupyter.kernelspecs import installed_kernels, missing_kernel
 from coding_gym_server.worker.backends.registry import backend_class, check_installed
 from tests.support.requirements import import_extra
 from tests.support.sandbox_processes import command_line
@@ -237,6 +238,19 @@ def test_backend_names_are_validated(kernel_spec):
     kernel_spec("gone", {"argv": ["/no/such/program"], "display_name": "Gone", "language": "none"})
     assert "gone" not in installed_kernels()
     assert backend_class("jupyter:bash") is backend_class("bash")
+
+
+@pytest.mark.parametrize(
+    ("language", "backend", "said"),
+    [
+        ("java", "jupyter:jjava", r"languages=\('java',\) .*'apt install default-jdk-headless' and 'pip install jjava'"),
+        ("r", "jupyter:ir", r"languages=\('r',\) .*'apt install r-base-core r-cran-irkernel'"),
+        ("javascript", "jupyter:deno", "The 'deno' kernel is not available"),
+    ],
+)
+def test_languages_are_names_of_their_kernels(language, backend, said):
+    assert canonical_backend(language) == backend
+    assert re.search(said, missing_kernel(backend.removeprefix("jupyter:")))
 
 
 def test_sessions_are_isolated(open_session):

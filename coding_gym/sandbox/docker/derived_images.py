@@ -22,6 +22,7 @@ from coding_gym.sandbox.ownership import LABEL_OWNER, OwnerProcess
 from coding_gym.sandbox.packages import resolve_packages
 from coding_gym.sandbox.single_flight import SingleFlight
 from coding_gym.waiting import waiting_for
+from coding_gym_server.languages import distributions_of
 from coding_gym_server.packages.install import LOG_LINES, reason_of
 from coding_gym_server.packages.system import reason_of_apt
 
@@ -69,7 +70,7 @@ def ensure_image_with_packages(client: docker.DockerClient, config: SandboxConfi
     """
     image = ensure_image(client, config.image)
     image = ensure_system_packages(client, image, config.debian_packages)
-    return ensure_packages(client, image, resolve_packages(config).requirements)
+    return ensure_packages(client, image, (*resolve_packages(config).requirements, *distributions_of(config.languages)))
 
 
 def ensure_packages(client: docker.DockerClient, base: str, requirements: Sequence[str]) -> str:

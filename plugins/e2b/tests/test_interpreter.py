@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from coding_gym_server.worker.backends.registry import is_installed
 from tests.support.requirements import import_extra
 from tests.support.timing import eventually, promptly
 
@@ -80,9 +81,16 @@ def test_own_interpreter_of_a_sandbox_cannot_be_removed(sandbox):
 def test_other_languages(sandbox):
     sandbox.files.write("note", "x")
     assert sandbox.run_code("cat note; y=3", language="bash").logs.stdout == ["x"]
+    assert sandbox.run_code('open my $f, "<", "note"; print <$f>;', language="perl").logs.stdout == ["x"]
     assert sandbox.run_code("echo $y $TOPIC", language="bash").logs.stdout == ["3 graphs\n"]
     with pytest.raises(Exception, match="Failed to create context"):
         sandbox.run_code("1", language="cobol")
+
+
+@pytest.mark.skipif(not is_installed("java"), reason="this machine lacks a JDK or the distribution jjava")
+def test_variables_are_properties_of_java(sandbox):
+    assert sandbox.run_code('System.getProperty("TOPIC")', language="java").text == "graphs"
+    assert sandbox.run_code('System.getProperty("TOPIC")', language="java", envs={"TOPIC": "trees"}).text == "trees"
 
 
 def test_contexts_of_sandboxes_are_apart(options, sandbox):

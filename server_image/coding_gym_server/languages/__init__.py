@@ -22,7 +22,9 @@ __all__ = [
     "LanguageKernel",
     "LanguageMissingError",
     "UnknownLanguageError",
+    "distributions_of",
     "find_language",
+    "language_of_kernel",
     "languages",
     "packages_of",
 ]
@@ -57,9 +59,13 @@ class LanguageKernel(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, f
 
     Attributes:
         name: Its name.
+        packages: Debian packages that have it.
+        distributions: Distributions of the Python Package Index that have it.
     """
 
     name: str
+    packages: tuple[str, ...] = ()
+    distributions: tuple[str, ...] = ()
 
 
 class _Entry(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
@@ -210,13 +216,29 @@ def find_language(name: str) -> Language:
 
 
 def packages_of(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the Debian packages of languages.
+    """Return the Debian packages of languages and of their kernels.
 
     Raises:
         UnknownLanguageError: If one is not known.
     """
-    found = (find_language(name).packages for name in names if name != PYTHON)
-    return tuple(dict.fromkeys(package for packages in found for package in packages))
+    found = [find_language(name) for name in names if name != PYTHON]
+    needed = [*(language.packages for language in found), *(kernel.packages for kernel in _kernels_of(found))]
+    return tuple(dict.fromkeys(package for packages in needed for package in packages))
+
+
+def distributions_of(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the distributions of the Python Package Index that have the kernels of languages.
+
+    Raises:
+        UnknownLanguageError: If one is not known.
+    """
+    kernels = _kernels_of(find_language(name) for name in names if name != PYTHON)
+    return tuple(dict.fromkeys(distribution for kernel in kernels for distribution in kernel.distributions))
+
+
+def language_of_kernel(name: str) -> Language | None:
+    """Return the language whose cells a Jupyter kernel executes; None if the table does not have the kernel."""
+    return next((found for found in languages().values() if found.kernel is not None and found.kernel.name == name), None)
 
 
 @functools.cache
@@ -227,6 +249,10 @@ def _table() -> dict[str, _Entry]:
 @functools.cache
 def _aliases() -> dict[str, str]:
     return {alias: name for name, entry in _table().items() for alias in entry.aliases}
+
+
+def _kernels_of(found: Iterable[Language]) -> list[LanguageKernel]:
+    return [language.kernel for language in found if language.kernel is not None]
 
 
 def _programs(entry: _Entry) -> list[str]:

@@ -33,6 +33,47 @@ _PYTHON_RESTORE = """
 """
 
 
+_R_SET = """
+options(coding_gym_environment = local({{
+  now <- as.list(jsonlite::fromJSON({}))
+  before <- Sys.getenv(names(now), unset = NA, names = TRUE)
+  do.call(Sys.setenv, now)
+  before
+}}))
+"""
+_R_RESTORE = """
+invisible(local({
+  before <- getOption("coding_gym_environment")
+  options(coding_gym_environment = NULL)
+  Sys.unsetenv(names(before)[is.na(before)])
+  if (!all(is.na(before))) do.call(Sys.setenv, as.list(before[!is.na(before)]))
+}))
+"""
+# Java's environment cannot be changed but by reflection. E2B's server sets properties instead, by which its users know them.
+_JAVA_CHANGE = """
+{{
+  var field = Class.forName("java.util.Collections$UnmodifiableMap").getDeclaredField("m");
+  field.setAccessible(true);
+  @SuppressWarnings("unchecked") var environment = (java.util.Map<String, String>) field.get(System.getenv());
+  {}
+}}
+"""
+_JAVA_SET = """
+  var before = new java.util.HashMap<String, String[]>();
+  for (var set : new String[][] {{{}}})
+    before.put(set[0], new String[] {{environment.put(set[0], set[1]), System.setProperty(set[0], set[1])}});
+  System.getProperties().put("coding_gym_environment", before);
+"""
+_JAVA_RESTORE = """
+  for (var set : ((java.util.Map<String, String[]>) System.getProperties().remove("coding_gym_environment")).entrySet()) {
+    if (set.getValue()[0] == null) environment.remove(set.getKey());
+    else environment.put(set.getKey(), set.getValue()[0]);
+    if (set.getValue()[1] == null) System.clearProperty(set.getKey());
+    else System.setProperty(set.getKey(), set.getValue()[1]);
+  }
+"""
+
+
 @dataclass(frozen=True)
 class Dialect:
     """Default dialect, for kernels without kernel-specific operations.
@@ -70,6 +111,23 @@ class _Python(Dialect):
         return _PYTHON_RESTORE.strip()
 
 
+class _R(Dialect):
+    def set_environment(self, variables: Mapping[str, str]) -> str:
+        return _R_SET.strip().format(_literal(dict(variables)))
+
+    def restore_environment(self) -> str:
+        return _R_RESTORE.strip()
+
+
+class _Java(Dialect):
+    def set_environment(self, variables: Mapping[str, str]) -> str:
+        pairs = ", ".join(f"{{{json.dumps(name)}, {json.dumps(value)}}}" for name, value in variables.items())
+        return _JAVA_CHANGE.strip().format(_JAVA_SET.strip().format(pairs))
+
+    def restore_environment(self) -> str:
+        return _JAVA_CHANGE.strip().format(_JAVA_RESTORE.strip())
+
+
 class _Deno(Dialect):
     def set_environment(self, variables: Mapping[str, str]) -> str:
         return f"{_NAMESPACE}.setEnvironment(JSON.parse({_literal(dict(variables))}))"
@@ -92,6 +150,10 @@ def dialect_of(implementation: str, language: str) -> Dialect:
         return _Deno(_DENO_PRELUDE.read_text(), f"{_NAMESPACE}.settle()", sets_environment=True)
     if language == "python":
         return _Python(sets_environment=True)
+    if language == "r":
+        return _R(sets_environment=True)
+    if implementation == "JJava":
+        return _Java(sets_environment=True)
     return Dialect()
 
 

@@ -10,6 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from coding_gym_server.languages import language_of_kernel
+
 if TYPE_CHECKING:
     from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
 
@@ -19,6 +21,8 @@ _BUNDLED = Path(__file__).with_name("kernels")
 """Kernel specs for packages that install a program without a spec. An installed spec of the same name takes precedence."""
 
 _PYTHON_NAMES = {"python", f"python{sys.version_info[0]}", f"python{sys.version_info[0]}.{sys.version_info[1]}"}
+_PREFIX = "{prefix}"
+"""Beginning of a path in a bundled spec that is in the environment of the interpreter."""
 _TCP = "tcp"
 
 
@@ -57,11 +61,20 @@ def find_kernel(name: str) -> KernelSpec | None:
         return None
     if spec.argv and spec.argv[0] in _PYTHON_NAMES:
         spec.argv[0] = sys.executable
-    return spec if spec.argv and _program(spec.argv[0]) else None
+    files = [argument.replace(_PREFIX, sys.prefix) for argument in spec.argv if argument.startswith(_PREFIX)]
+    return spec if spec.argv and _program(spec.argv[0]) and all(map(os.path.exists, files)) else None
 
 
 def missing_kernel(name: str) -> str:
-    """Return Jupyter's error message for a kernel that is not installed."""
+    """Return the error message for a kernel that is not installed: Jupyter's, unless an option installs it."""
+    language = language_of_kernel(name)
+    if language is not None and (kernel := language.kernel) is not None and (kernel.packages or kernel.distributions):
+        installers = {"apt install": (*language.packages, *kernel.packages), "pip install": kernel.distributions}
+        commands = [f"'{installer} {' '.join(names)}'" for installer, names in installers.items() if names]
+        return (
+            f"The sandbox lacks the Jupyter kernel {name!r}, which executes cells in {language.name}: pass "
+            f"languages=({language.name!r},) with provider='docker', or provider='local' after {' and '.join(commands)}"
+        )
     return f"The '{name}' kernel is not available. Please pick another suitable kernel instead, or install that kernel."
 
 
