@@ -6,6 +6,7 @@ import contextlib
 import shutil
 import tokenize
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime
 from json import dumps
 from pathlib import Path
@@ -25,6 +26,7 @@ from coding_gym.cli.run import ARGUMENTS_AFTER_FILE, run
 from coding_gym.cli.serve import serve
 from coding_gym.cli.shell import shell
 from coding_gym.cli.suites import suites
+from coding_gym.errors import ConfigurationError
 from coding_gym_server.protocol.grading import GradingMode
 
 if TYPE_CHECKING:
@@ -100,16 +102,17 @@ def build_image(
 ) -> None:
     """Build the image of the docker provider, and the volume by which other images get its server, unless they exist."""
     from coding_gym.cli.build_progress import BuildProgress
-    from coding_gym.sandbox.docker.derived_images import ensure_system_packages
+    from coding_gym.sandbox.config import SandboxConfig
+    from coding_gym.sandbox.docker.derived_images import ensure_image_with_packages
     from coding_gym.sandbox.docker.images import build_image as build
     from coding_gym.sandbox.docker.images import tag_image
     from coding_gym.sandbox.docker.runtime import ensure_runtime
-    from coding_gym_server.languages import packages_of
 
     arguments = dict(_name_and_value(argument) for argument in build_arg or ())
     try:
-        packages = packages_of(name.strip() for name in languages.split(",") if name.strip())
-    except ValueError as error:
+        names = tuple(name.strip() for name in languages.split(",") if name.strip())
+        config = SandboxConfig(provider="docker", languages=names)
+    except ConfigurationError as error:
         raise typer.BadParameter(str(error), param_hint="--languages") from error
     with _engine() as client:
         with BuildProgress(_console(), quiet=quiet) as progress:
@@ -121,7 +124,8 @@ def build_image(
             typer.echo("The image exists already:")
         if not arguments:
             ensure_runtime(client)
-        name = ensure_system_packages(client, name, packages)
+        if names:
+            name = ensure_image_with_packages(client, replace(config, image=name))
         if tag is not None:
             name = tag_image(client, name, tag)
     typer.echo(name)

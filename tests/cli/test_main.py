@@ -214,8 +214,10 @@ def test_build_image_refuses_unknown_languages(docker_engine):
 
 @pytest.mark.docker
 def test_build_image_installs_languages(image: str, docker_engine, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(derived_images, "ensure_system_packages", lambda client, name, packages: f"{name} with {packages}")
-    assert run("build-image", "--languages", "cpp, lua", "-q").output == f"{image} with ('g++', 'lua5.4')\n"
+    monkeypatch.setattr(
+        derived_images, "ensure_image_with_packages", lambda client, config: f"{config.image} {config.languages}"
+    )
+    assert run("build-image", "--languages", "cpp, lua", "-q").output == f"{image} ('cpp', 'lua')\n"
 
 
 @pytest.mark.docker
