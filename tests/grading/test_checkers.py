@@ -185,6 +185,7 @@ def test_protocol_of_kattis_has_no_other_exit_codes(run, code):
         ("0", CaseOutcome.FAILED, 0.0),
         ("false", CaseOutcome.FAILED, 0.0),
         ("0.25", CaseOutcome.FAILED, 0.25),
+        ("2 of 3 lines differ\nscore: 1", CaseOutcome.PASSED, 1.0),
         ("yes", None, None),
         ("", None, None),
     ],

@@ -122,7 +122,7 @@ type asserts struct{ t *testing.T }
 
 func (asserts) New(t *testing.T) asserts { return asserts{t} }
 
-func (a asserts) Equal(expected, actual interface{}) {
+func (a asserts) Equal(expected, actual interface{}, _ ...interface{}) {
     if !reflect.DeepEqual(expected, actual) {
         a.t.Errorf("expected %v, got %v", expected, actual)
     }

@@ -170,8 +170,8 @@ class CheckerProtocol(StrEnum):
     output from stdin. It exits with 42 for a right output, and 43 for a wrong one, and may write ``judgemessage.txt`` and, for
     points, ``score.txt`` into the directory. See the output validators of the Problem Package Format."""
     PRINTED = "printed"
-    """Its arguments are the names of the input, the expected output and the output. It exits with 0, and prints the points: a
-    number, or ``True`` or ``False``. So do the generated checkers of ``open-r1/codeforces``."""
+    """Its arguments are the names of the input, the expected output and the output. It exits with 0, and the last word that it
+    prints are the points: a number, or ``True`` or ``False``. So do the generated checkers of ``open-r1/codeforces``."""
 
 
 class Checker(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):

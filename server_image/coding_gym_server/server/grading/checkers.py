@@ -95,7 +95,8 @@ def decision_of(checker: Checker, run: ProgramRun) -> Judged:
         raise CheckerError(end.message if end is not None else message or "exit code 0")
     points = None
     if protocol is CheckerProtocol.PRINTED:
-        points = _points(_TRUTHS.get(run.stdout.strip().lower(), run.stdout))
+        last = run.stdout.rstrip().rpartition("\n")[2].rpartition(" ")[2]
+        points = _points(_TRUTHS.get(last.lower(), last))
     elif protocol is CheckerProtocol.KATTIS and _SCORE in run.files:
         points = _points(_text(run, _SCORE))
     elif run.exit_code == _POINTS and protocol is CheckerProtocol.TESTLIB:
