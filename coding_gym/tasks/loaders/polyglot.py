@@ -38,11 +38,7 @@ _HUMANEVAL_X = {"CPP": "cpp11", "Go": "go", "Java": "java", "JavaScript": "javas
 
 _GO_FILE = "go_test.go"
 _CRATES = re.compile(r"use (?:rand::Rng|regex::Regex|md5);\n")
-<<<<<<< ours
-"""What all declarations in Rust import, and two solutions use: it is not part of Rust."""
-=======
 """What all declarations in Rust import, and four programs use: it is not part of Rust."""
->>>>>>> theirs
 
 
 def multipl_e_task(row: TaskRow) -> Task:
