@@ -7,7 +7,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import docker
 from docker.errors import DockerException
@@ -22,7 +22,7 @@ from coding_gym.sandbox.ownership import LABEL_OWNER, OwnerProcess
 from coding_gym.sandbox.packages import resolve_packages
 from coding_gym.sandbox.single_flight import SingleFlight
 from coding_gym.waiting import waiting_for
-from coding_gym_server.languages import distributions_of
+from coding_gym_server.languages import distributions_of, packages_of
 from coding_gym_server.packages.install import LOG_LINES, reason_of
 from coding_gym_server.packages.system import reason_of_apt
 
@@ -43,12 +43,14 @@ class _Installer:
         module: The module that runs it.
         capabilities: What it needs as root.
         reason: Returns the lines of its output that explain a failure.
+        options: Arguments before the names of packages.
     """
 
     name: str
     module: str
     capabilities: tuple[str, ...]
     reason: Callable[[list[str]], list[str]]
+    options: tuple[str, ...] = ()
 
 
 _PIP = _Installer("pip", "coding_gym_server.packages.install", (), reason_of)
@@ -59,6 +61,8 @@ _APT = _Installer(
     ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "SETGID", "SETUID"),
     reason_of_apt,
 )
+_APT_FOR_LANGUAGES = replace(_APT, options=("--no-install-recommends",))
+"""The table of languages has all that they need; what R recommends is TeX."""
 
 
 def ensure_image_with_packages(client: docker.DockerClient, config: SandboxConfig) -> str:
@@ -69,7 +73,8 @@ def ensure_image_with_packages(client: docker.DockerClient, config: SandboxConfi
         PackageInstallError: If pip or apt-get fails; nothing is left behind.
     """
     image = ensure_image(client, config.image)
-    image = ensure_system_packages(client, image, config.debian_packages)
+    image = ensure_system_packages(client, image, config.system_packages)
+    image = _ensure(client, image, packages_of(config.languages), _APT_FOR_LANGUAGES)
     return ensure_packages(client, image, (*resolve_packages(config).requirements, *distributions_of(config.languages)))
 
 
@@ -125,7 +130,7 @@ def _make(client: docker.DockerClient, base: Image, name: str, names: Sequence[s
 def _container(client: docker.DockerClient, base: Image, names: Sequence[str], installer: _Installer) -> Iterator[Container]:
     container = client.containers.create(
         base,
-        list(names),
+        [*installer.options, *names],
         entrypoint=["python", "-P", "-m", installer.module],
         user="0",
         # So that other processes clean it up if this one is killed.
@@ -154,7 +159,7 @@ def _configuration_of(base: Image) -> list[str]:
 
 
 def _name(image: Image, base: str, names: Sequence[str], installer: _Installer) -> str:
-    kind = () if installer is _PIP else (installer.name,)
+    kind = () if installer is _PIP else (installer.name, *installer.options)
     digest = hashlib.sha256("\0".join((str(image.id), *kind, *sorted(names))).encode()).hexdigest()[:12]
     # Images derived from the default image become unused together with it, see ``coding-gym prune --images``.
     return f"{base}-{digest}" if base.startswith(image_name()) else f"{IMAGE_REPOSITORY}:with-packages-{digest}"

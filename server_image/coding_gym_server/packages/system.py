@@ -43,11 +43,12 @@ def reason_of_apt(log: Iterable[str]) -> list[str]:
 
 
 def main() -> None:
-    """Install the packages of the command line; exit with apt-get's exit code."""
+    """Install the packages of the command line, which apt-get's options may precede; exit with its exit code."""
+    options = [argument for argument in sys.argv[1:] if argument.startswith("--")]
     commands = (
         ["apt-get", "update", "--quiet"],
         # With what they recommend, as users of Debian know them: gcc without it has no header files.
-        ["apt-get", "install", "--yes", "--quiet", "--", *sys.argv[1:]],
+        ["apt-get", "install", "--yes", "--quiet", *options, "--", *sys.argv[1 + len(options) :]],
         ["apt-get", "clean"],
     )
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
