@@ -68,5 +68,6 @@ def control(served) -> Iterator[httpx.Client]:
     """Client of the control plane."""
     # The gateway closes idle connections, possibly while the next request is on its way.
     limits = httpx.Limits(max_keepalive_connections=0)
-    with httpx.Client(base_url=served.url, headers={"X-API-Key": KEY}, limits=limits) as client:
+    # On a busy machine, a sandbox takes longer to start than httpx waits by itself.
+    with httpx.Client(base_url=served.url, headers={"X-API-Key": KEY}, limits=limits, timeout=60) as client:
         yield client
