@@ -63,6 +63,13 @@ def test_waits_do_not_count(start):
     assert speed_of(ProgramClock(), program.pid) < 0.6
 
 
+def test_waits_longer_than_a_reading_do_not_count(start):
+    program = start(_FOREVER)
+    for _ in range(30):
+        start(_FOREVER)
+    assert speed_of(ProgramClock(), program.pid) < 0.3
+
+
 def test_sleep_counts_however_busy_the_machine(start):
     program = start("input()")
     for _ in range(3):

@@ -45,9 +45,12 @@ class ProgramClock:
             waiting |= procfs.waiting_times(pid)
         # A thread that has waited for less than when it was seen last is another one.
         seen = {thread: self._seen.get(thread, 0) for thread in waiting}
-        waited = sum(total - (seen[thread] if seen[thread] <= total else 0) for thread, total in waiting.items())
+        waits = [(total - (seen[thread] if seen[thread] <= total else 0)) / 1e9 for thread, total in waiting.items()]
         elapsed = now - self._last
-        self._counted += max(self._slowest * elapsed, elapsed - waited / 1e9)
+        self._counted += max(self._slowest * elapsed, elapsed - sum(waits))
+        # What a thread has waited beyond that was counted earlier: the kernel had not accounted for it yet.
+        earlier = (1 - self._slowest) * max(0.0, max(waits, default=0.0) - elapsed)
+        self._counted = max(0.0, self._counted - earlier)
         self._seen = waiting
         self._last = now
         return self._counted
