@@ -106,7 +106,7 @@ int main(int, char** names) {
 """
     interactor = Checker(code=kattis, language="cpp", protocol=CheckerProtocol.KATTIS)
     assert run(BISECT, interactor).outcome is VerdictOutcome.PASSED
-    graded = run("print(50, flush=True)", interactor)
+    graded = run("print(50, flush=True); input()", interactor)
     assert (graded.outcome, graded.cases[0].message) == (VerdictOutcome.FAILED, "not found")
 
 
