@@ -27,7 +27,7 @@ def codeforces_task(row: TaskRow) -> Task:
     """Return the task of a row of open-r1's Codeforces: ``official_tests`` and, if there are several right outputs, a checker.
 
     Raises:
-        RowError: If the row is not in this format, or its problem is interactive: there are no interactors.
+        RowError: If the row is not in this format, or its problem is interactive, as the data set has no interactors.
     """
     if row.text("interaction_format", default="").strip():
         message = f"its problem is interactive, and the data set has no interactors. {_SKIP}"

@@ -38,7 +38,7 @@ _HUMANEVAL_X = {"CPP": "cpp11", "Go": "go", "Java": "java", "JavaScript": "javas
 
 _GO_FILE = "go_test.go"
 _CRATES = re.compile(r"use (?:rand::Rng|regex::Regex|md5);\n")
-"""What all declarations in Rust import, and four programs use: it is not part of Rust."""
+"""Imports of crates, which all declarations in Rust have, and only four programs use."""
 
 
 def multipl_e_task(row: TaskRow) -> Task:
@@ -124,7 +124,7 @@ _MULTIPL_E: dict[str, Callable[[str, str], _Parts]] = {
     "lua": lambda prefix, suffix: (prefix, f"\n{LUA_UNIT}{suffix}"),
     "perl": lambda prefix, suffix: (prefix, f"\n{PERL_DEEP}{suffix}"),
 }
-"""What the libraries that the tests use are replaced by, and how they are called."""
+"""How the prompt and the tests of a language are adapted: replacements of libraries, and calls of the tests."""
 
 
 def _x_cpp(row: TaskRow) -> _Parts:

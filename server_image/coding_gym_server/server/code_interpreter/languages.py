@@ -11,9 +11,8 @@ DEFAULT_LANGUAGE = "python"
 USUAL_LANGUAGES = (DEFAULT_LANGUAGE, "javascript")
 """Languages whose default contexts are listed even before their first use."""
 
-_ALIASES = {"ts": "typescript", "shell": "bash", "py": "python", "python3": "python"}
-_TYPESCRIPT = "typescript"
-"""Runs in the kernel of JavaScript."""
+_ALIASES = {"shell": "bash", "py": "python", "python3": "python"}
+"""Those that the table of languages lacks."""
 
 
 def normalize(language: str) -> str:
@@ -34,6 +33,4 @@ def backend_of(language: str, *, python: str) -> str:
     """
     if language == DEFAULT_LANGUAGE:
         return python
-    if language == _TYPESCRIPT:
-        language = "javascript"
     return canonical_backend(language) if language in languages() else f"{JUPYTER_PREFIX}{language}"

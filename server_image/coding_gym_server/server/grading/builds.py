@@ -15,7 +15,7 @@ from coding_gym_server.languages import Language
 from coding_gym_server.protocol.grading import FileContent
 from coding_gym_server.server.grading.program_run import ProgramRun
 
-__all__ = ["Build", "Builds"]
+__all__ = ["Build", "Builds", "build_key"]
 
 _OVERHEAD_BYTES = 1 << 10
 
@@ -50,35 +50,30 @@ class Builds:
         self._builds: OrderedDict[bytes, Build] = OrderedDict()
         self._locks: WeakValueDictionary[bytes, asyncio.Lock] = WeakValueDictionary()
 
-    async def get(
-        self, language: Language, files: Mapping[str, str | FileContent], make: Callable[[], Awaitable[Build]]
-    ) -> Build:
+    async def get(self, key: bytes, make: Callable[[], Awaitable[Build]]) -> Build:
         """Return a compiled program; the first of several concurrent callers makes it. If that fails, the next one tries.
 
         Args:
-            language: Its language.
-            files: Its source code, and the files beside it.
+            key: Its key; see ``build_key``.
             make: Compiles it.
         """
-        lock = self._locks.setdefault(_key(language, files), asyncio.Lock())
+        lock = self._locks.setdefault(key, asyncio.Lock())
         async with lock:
-            found = self.find(language, files)
+            found = self.find(key)
             if found is None:
                 found = await make()
-                self.keep(language, files, found)
+                self.keep(key, found)
             return found
 
-    def find(self, language: Language, files: Mapping[str, str | FileContent]) -> Build | None:
+    def find(self, key: bytes) -> Build | None:
         """Return a program that has been compiled before; None if there is none."""
-        key = _key(language, files)
         if key not in self._builds:
             return None
         self._builds.move_to_end(key)
         return self._builds[key]
 
-    def keep(self, language: Language, files: Mapping[str, str | FileContent], build: Build) -> None:
+    def keep(self, key: bytes, build: Build) -> None:
         """Keep a program, unless a limit has ended its compiler, perhaps that of one request."""
-        key = _key(language, files)
         if build.run.exit_code < 0 or key in self._builds:
             return
         self._builds[key] = build
@@ -88,7 +83,13 @@ class Builds:
             self._bytes -= _size(dropped)
 
 
-def _key(language: Language, files: Mapping[str, str | FileContent]) -> bytes:
+def build_key(language: Language, files: Mapping[str, str | FileContent]) -> bytes:
+    """Return the key of a program among those that are kept.
+
+    Args:
+        language: Its language.
+        files: Its source code, and the files beside it.
+    """
     return hashlib.sha256(_encoder.encode((language.compile, files))).digest()
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 import signal
-from collections.abc import Mapping
 from typing import NamedTuple
 
 from coding_gym_server.linux import oom
@@ -93,7 +92,6 @@ def decision_of(checker: Checker, run: ProgramRun) -> Judged:
     if run.expired or run.exit_code not in _ACCEPTED[protocol]:
         end = end_of(run)
         raise CheckerError(end.message if end is not None else message or "exit code 0")
-    points = None
     if protocol is CheckerProtocol.PRINTED:
         last = run.stdout.rstrip().rpartition("\n")[2].rpartition(" ")[2]
         points = _points(_TRUTHS.get(last.lower(), last))
@@ -138,5 +136,4 @@ def _points(text: str) -> float:
 
 
 def _text(run: ProgramRun, name: str) -> str:
-    files: Mapping[str, bytes] = run.files
-    return files.get(name, b"").decode("utf-8", "replace").strip()[:_MAX_MESSAGE_CHARS]
+    return run.files.get(name, b"").decode("utf-8", "replace").strip()[:_MAX_MESSAGE_CHARS]

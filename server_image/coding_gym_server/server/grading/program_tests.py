@@ -25,7 +25,7 @@ from coding_gym_server.protocol.grading import (
 )
 from coding_gym_server.remote_objects.program_messages import RunProgram
 from coding_gym_server.server.grading.agreement import ENDS
-from coding_gym_server.server.grading.builds import Build, Builds
+from coding_gym_server.server.grading.builds import Build, Builds, build_key
 from coding_gym_server.server.grading.checkers import (
     FAILED,
     OUTPUT_FILE,
@@ -223,7 +223,7 @@ class ProgramTests:
         async def make() -> Build:
             return build_of(language, await self._execute(compilation))
 
-        return await self._builds.get(language, compilation.files, make)
+        return await self._builds.get(build_key(language, compilation.files), make)
 
     async def _checker_program(self, checker: Checker, case: ProgramCase, **files: str) -> Program:
         """Return the run of a checker or an interactor.

@@ -7,7 +7,7 @@ import binascii
 
 from coding_gym_server.languages import Language, LanguageMissingError
 from coding_gym_server.protocol.grading import FileContent
-from coding_gym_server.server.grading.builds import Build
+from coding_gym_server.server.grading.builds import Build, build_key
 from coding_gym_server.server.grading.language_programs import build_of, compilation_of
 from coding_gym_server.server.grading.libraries import libraries_in
 from coding_gym_server.server.grading.program_run import Program, ProgramRun
@@ -93,12 +93,12 @@ class CodeRuns:
     async def _build(self, language: Language, request: RunRequest, files: dict[str, str | FileContent]) -> Build:
         """Compile a program, unless it has been compiled before."""
         compilation = compilation_of(language, request.code, files, _limits(request.compile_timeout))
-        builds = self._grading.builds
-        build = builds.find(language, compilation.files)
+        builds, key = self._grading.builds, build_key(language, compilation.files)
+        build = builds.find(key)
         if build is None:
             # Not together with others that want it: gradings have places while they wait for it, and this waits for one.
             build = build_of(language, await self._grading.run(compilation, max_wait=MAX_WAIT_SECONDS))
-            builds.keep(language, compilation.files, build)
+            builds.keep(key, build)
         return build
 
 
