@@ -89,3 +89,28 @@ def test_name_of_a_worker_does_not_end_its_relatives(open_session: Callable[[], 
     (nested,) = fork._session.fork(1)
     first.restore(nested)
     assert first.run("print(x)").stdout == "1\n"
+
+
+def test_hidden_sibling_of_a_fork_is_no_process_of_its_origin(open_session: Callable[[], TestSession]) -> None:
+    first, fork, nested = (open_session() for _ in range(3))
+    first.reset(seed=1)
+    fork.restore(first._session.fork(1)[0])
+    nested.restore(fork._session.fork(1)[0])
+    # A child of the worker's parent, which may not be inspected.
+    sibling = """
+import ctypes, os, time
+libc, (reader, writer) = ctypes.CDLL(None), os.pipe()
+if libc.syscall(56, 0x8000 | 17, 0, 0, 0, 0) == 0:
+    libc.prctl(4, 0, 0, 0, 0)
+    while True:
+        os.write(writer, b"x")
+        time.sleep(0.1)
+os.close(writer)
+print(os.read(reader, 1))
+"""
+    assert nested.run(sibling).stdout == "b'x'\n"
+    # The origin can be copied, and ends its own processes only.
+    (ticket,) = fork._session.fork(1)
+    fork.restore(ticket)
+    assert fork.run("print(1)").stdout == "1\n"
+    assert nested.run("while (found := os.read(reader, 4096)): break\nprint(os.read(reader, 1))").stdout == "b'x'\n"

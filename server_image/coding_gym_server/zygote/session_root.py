@@ -157,13 +157,14 @@ class ForkSlot:
         self.entering: int | None = None
         self.cpu_seconds = 0.0
         self._identity = None if init is None else init.namespace
+        self._depth = 1 if init is None else procfs.depth(init.pid)
 
     def contains(self, pid: int) -> bool:
         """Return whether a process of the tree is, or may be, in the pid namespace of the slot."""
         identity = procfs.namespace_of(pid, "pid")
         if identity is None:
-            # It hides its namespace, but not how many there are above it: none but that of the root for the first slot.
-            return (procfs.depth(pid) == 1) == (self.init is None)
+            # It hides its namespace, but not how many there are above it.
+            return procfs.depth(pid) == self._depth
         return identity == self.identity
 
     @property
@@ -673,7 +674,7 @@ class SessionRoot(ProcessRoot):
         unknown = self._new_children()
         if slot.init is not None:
             unknown |= procfs.descendants(slot.init.pid, without=self._inits()) - self._doomed.keys()
-        others = [pid for pid in unknown if slot.contains(pid) and not self._is_unborn(pid)]
+        others = [pid for pid in unknown if slot.contains(pid) and not self._is_unborn(pid) and not procfs.has_exited(pid)]
         return f"{len(others)} background processes" if others else 0
 
     def _is_unborn(self, pid: int) -> bool:
@@ -762,7 +763,7 @@ class SessionRoot(ProcessRoot):
         killed = set()
         # A process with a pending SIGKILL forks no more. One that forks and exits may be missed each time, but not its child,
         # which becomes one of the root.
-        while (found := self._processes_of(slot) - killed) or self._has_strangers(killed):
+        while (found := self._processes_of(slot) - killed) or self._has_strangers(slot, killed):
             for pid in found:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
@@ -774,9 +775,9 @@ class SessionRoot(ProcessRoot):
                 break
         self._doomed |= dict.fromkeys(killed, slot)
 
-    def _has_strangers(self, killed: set[int]) -> bool:
-        """Return whether there are children that the root neither knows nor has killed, whose slot may have more processes."""
-        return any(not self._is_unborn(pid) for pid in self._new_children() - killed)
+    def _has_strangers(self, slot: ForkSlot, killed: set[int]) -> bool:
+        """Return whether a slot has children that the root neither knows nor has killed, and so may have more processes."""
+        return any(slot.contains(pid) and not self._is_unborn(pid) for pid in self._new_children() - killed)
 
     def _kill_at_once(self, slot: ForkSlot) -> None:
         """Kill all processes in the namespace of a slot, and in those below it."""
