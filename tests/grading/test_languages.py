@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,29 @@ ADD = {
         '  println!("{}", s.split_whitespace().map(|x| x.parse::<i64>().unwrap()).sum::<i64>()); }'
     ),
 }
+
+
+DEEP = {
+    "cpp": (
+        "#include <cstdio>\nlong f(volatile long n) { return n ? f(n - 1) + n % 2 : 0; }\n"
+        'int main() { long n; std::scanf("%ld", &n); std::printf("%ld\\n", f(n)); }'
+    ),
+    "java": (
+        "class Deep { static long f(long n) { return n == 0 ? 0 : f(n - 1) + n % 2; }\n  public static void main(String[] a) "
+        "{ System.out.println(f(new java.util.Scanner(System.in).nextLong())); } }"
+    ),
+    "javascript": "const f = n => n === 0 ? 0 : f(n - 1) + n % 2;\nconsole.log(f(+require('fs').readFileSync(0)));",
+    "python": (
+        "import functools, sys\nsys.setrecursionlimit(10**7)\n@functools.lru_cache(None)\n"
+        "def f(n): return f(n - 1) + n % 2 if n else 0\nprint(f(int(input())))"
+    ),
+    "rust": (
+        "#[inline(never)]\nfn f(n: u64) -> u64 { if n == 0 { 0 } else { std::hint::black_box(f(n - 1)) + n % 2 } }\n"
+        "fn main() { let mut s = String::new(); std::io::stdin().read_line(&mut s).unwrap();\n"
+        '  println!("{}", f(s.trim().parse().unwrap())); }'
+    ),
+}
+"""Programs that count half of their nested calls."""
 
 
 @pytest.fixture
@@ -119,6 +143,34 @@ int main() {
 """
     cases = [ProgramCase(stdout="1")] * 3
     assert run("cpp", code, *cases).outcome is VerdictOutcome.PASSED
+
+
+@pytest.mark.parametrize(
+    ("language", "depth"),
+    [("cpp", 1_000_000), ("java", 200_000), ("javascript", 200_000), ("python", 60_000), ("rust", 1_000_000)],
+)
+def test_calls_can_be_nested_more_deeply_than_the_usual_stack_permits(run, language, depth):
+    if language == "python" and sys.version_info >= (3, 12):
+        pytest.skip("the interpreter has a limit of its own")
+    graded = run(language, DEEP[language], ProgramCase(stdin=f"{depth}\n", stdout=f"{depth // 2}"))
+    assert graded.outcome is VerdictOutcome.PASSED, graded
+
+
+JAVA_PROGRAMS = {
+    "no class is public": "class Helper {{}}\nclass Solution {{ {main} }}",
+    "another class has main, too": "class A {{ public static void main(String[] a) {{}} }}\nclass Main {{ {main} }}",
+    "the public class has no main": "public class Data {{}}\nclass Start {{ {main} }}",
+    "a package": "package a.b;\npublic final class Start {{ {main} }}",
+    "a comment and a string": '/* public class A */\nclass B {{ String s = "public class C"; }}\npublic class D {{ {main} }}',
+    "a nested class": "class Outer {{ public interface Inner {{}} {main} }}",
+}
+
+
+@pytest.mark.parametrize("kind", JAVA_PROGRAMS)
+def test_main_class_of_java_is_found(run, kind):
+    code = JAVA_PROGRAMS[kind].format(main='public static void main(String... a) { System.out.println("ok"); }')
+    graded = run("java", code, ProgramCase(stdout="ok"))
+    assert graded.outcome is VerdictOutcome.PASSED, graded
 
 
 @pytest.mark.parametrize("code", ['#include "/dev/zero"\n', "template<int N> struct A { A<N + 1> a; }; A<0> a;\n"])

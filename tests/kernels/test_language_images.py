@@ -102,6 +102,12 @@ def test_programs_run_in_the_same_image(session):
     assert cpp.run("int main() { for (;;); }", timeout=3).exit_code == 124
 
 
+@pytest.mark.parametrize("standard", ["gnu++17", "gnu++20"])
+def test_header_of_contests_is_compiled_in_advance(session, standard):
+    compile_header = f"echo '#include <bits/stdc++.h>' | g++ -O2 -std={standard} -H -x c++ -c -o /dev/null - 2>&1 | grep '^!'"
+    assert session("bash").run(compile_header, timeout=_PATIENCE).stdout.rstrip().endswith(f"/bits/stdc++.h.gch/{standard}")
+
+
 def test_java_is_in_the_same_image(session):
     java = session("java")
     assert java.run("int x = 41;", timeout=_PATIENCE).exit_code == 0

@@ -210,7 +210,7 @@ def test_go_tests_of_multipl_e_are_a_program(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "options", "complaint"),
     [
-        (multipl_e("js") | {"language": "rkt"}, {}, "cannot be run: expected a language.*'rkt'.*unsupported='skip'"),
+        (multipl_e("js") | {"language": "jl"}, {}, "cannot be run: expected a language.*'jl'.*unsupported='skip'"),
         (multipl_e("js"), {"language": "cpp"}, "it is in javascript, and language='cpp' is another one"),
     ],
 )

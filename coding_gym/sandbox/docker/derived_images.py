@@ -22,9 +22,9 @@ from coding_gym.sandbox.ownership import LABEL_OWNER, OwnerProcess
 from coding_gym.sandbox.packages import resolve_packages
 from coding_gym.sandbox.single_flight import SingleFlight
 from coding_gym.waiting import waiting_for
-from coding_gym_server.languages import distributions_of, packages_of
+from coding_gym_server.languages import distributions_of, packages_of, preparations_of
 from coding_gym_server.packages.install import LOG_LINES, reason_of
-from coding_gym_server.packages.system import reason_of_apt
+from coding_gym_server.packages.system import THEN, reason_of_apt
 
 __all__ = ["ensure_image_with_packages", "ensure_packages", "ensure_system_packages"]
 
@@ -61,8 +61,6 @@ _APT = _Installer(
     ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "SETGID", "SETUID"),
     reason_of_apt,
 )
-_APT_FOR_LANGUAGES = replace(_APT, options=("--no-install-recommends",))
-"""The table of languages has all that they need; what R recommends is TeX."""
 
 
 def ensure_image_with_packages(client: docker.DockerClient, config: SandboxConfig) -> str:
@@ -74,7 +72,7 @@ def ensure_image_with_packages(client: docker.DockerClient, config: SandboxConfi
     """
     image = ensure_image(client, config.image)
     image = ensure_system_packages(client, image, config.system_packages)
-    image = _ensure(client, image, packages_of(config.languages), _APT_FOR_LANGUAGES)
+    image = _ensure(client, image, packages_of(config.languages), _installer_of(config.languages))
     return ensure_packages(client, image, (*resolve_packages(config).requirements, *distributions_of(config.languages)))
 
 
@@ -94,6 +92,12 @@ def ensure_system_packages(client: docker.DockerClient, base: str, names: Sequen
         PackageInstallError: If apt-get fails; nothing is left behind.
     """
     return _ensure(client, base, names, _APT)
+
+
+def _installer_of(languages: Sequence[str]) -> _Installer:
+    # The table of languages has all that they need; what R recommends is TeX.
+    options = ("--no-install-recommends", *(f"{THEN}{command}" for command in preparations_of(languages)))
+    return replace(_APT, options=options)
 
 
 def _ensure(client: docker.DockerClient, base: str, names: Sequence[str], installer: _Installer) -> str:

@@ -27,6 +27,7 @@ __all__ = [
     "language_of_kernel",
     "languages",
     "packages_of",
+    "preparations_of",
 ]
 
 PYTHON = "python"
@@ -80,11 +81,13 @@ class _Entry(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tr
     needs: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
     distributions: tuple[str, ...] = ()
+    preparation: str = ""
     variables: dict[str, str] = {}
     compile_seconds: float = 20.0
     start_seconds: float = 0.0
     memory_bytes: int = 8 << 20
     reserved_bytes: int = 0
+    stack_bytes: int = 8 << 20
     memory_options: tuple[str, ...] = ()
     kernel: LanguageKernel | None = None
     variants: dict[str, tuple[str, ...]] = {}
@@ -96,19 +99,21 @@ class Language(msgspec.Struct, kw_only=True, frozen=True):
     Attributes:
         name: Its name.
         file: File of the working directory that has the source.
-        name_of_file: Regular expression whose group is the name of a program, found in its source; if there is none, or it is
-            not found, the name is ``main``.
+        name_of_file: Regular expression whose group is the name of a program where it first matches in the source; if there is
+            none, or it does not match, the name is ``main``.
         compile: Command that compiles the source; empty if ``run`` runs it.
         product: File that the compiler produces, the only one that ``run`` needs; the source if there is no compiler.
         run: Command that runs a program. The name of the product is at the end of one of its parts.
-        needs: Programs of which all must be there.
+        needs: Programs and absolute paths of which all must be there.
         packages: Debian packages that have them.
         distributions: Distributions of the Python Package Index that have them, and that the default image has.
+        preparation: Command of the shell that root runs in an image with its packages, so that compilations take less time.
         variables: Environment variables of both commands.
         compile_seconds: CPU time in which a program has to be compiled.
         start_seconds: CPU time that an empty program takes to start, which limits do not count.
         memory_bytes: Memory that an empty program has in use, which limits do not count.
         reserved_bytes: Private memory that it reserves, and most of which no program uses.
+        stack_bytes: Maximum size of the stack of a program's first thread; its other ones may reserve as much.
         memory_options: Arguments that tell an interpreter how much memory a program may have, before the others of ``run``;
             ``{mebibytes}`` stands for the number.
         kernel: The kernel that keeps the state of a session between its cells; None if each is a program.
@@ -123,11 +128,13 @@ class Language(msgspec.Struct, kw_only=True, frozen=True):
     needs: tuple[str, ...]
     packages: tuple[str, ...]
     distributions: tuple[str, ...]
+    preparation: str
     variables: Mapping[str, str]
     compile_seconds: float
     start_seconds: float
     memory_bytes: int
     reserved_bytes: int
+    stack_bytes: int
     memory_options: tuple[str, ...]
     kernel: LanguageKernel | None
 
@@ -145,8 +152,8 @@ class Language(msgspec.Struct, kw_only=True, frozen=True):
 
     def of_program(self, source: str) -> Language:
         """Return the language with the file and the commands for a program."""
-        found = re.search(self.name_of_file, source) if self.name_of_file else None
-        name = _NAME if found is None else found[1]
+        found = re.finditer(self.name_of_file, source) if self.name_of_file else ()
+        name = next((match[1] for match in found if match[1]), _NAME)
         return msgspec.structs.replace(
             self,
             file=self.file.replace("{name}", name),
@@ -168,7 +175,9 @@ class Language(msgspec.Struct, kw_only=True, frozen=True):
 
 
 def _found(program: str) -> str | None:
-    """Return a program of this machine, or of the Python packages of this interpreter, which may not be on the PATH."""
+    """Return a program of this machine, or of this interpreter's Python packages, which may not be on the PATH; or a path."""
+    if os.path.isabs(program):
+        return program if os.path.exists(program) else None
     if shutil.which(program) is not None:
         return program
     return shutil.which(program, path=os.path.dirname(sys.executable))
@@ -190,11 +199,13 @@ def languages() -> dict[str, Language]:
                 needs=entry.needs or tuple(dict.fromkeys(_programs(entry))),
                 packages=entry.packages,
                 distributions=entry.distributions,
+                preparation=entry.preparation,
                 variables=entry.variables,
                 compile_seconds=entry.compile_seconds,
                 start_seconds=entry.start_seconds,
                 memory_bytes=entry.memory_bytes,
                 reserved_bytes=entry.reserved_bytes,
+                stack_bytes=entry.stack_bytes,
                 memory_options=entry.memory_options,
                 kernel=entry.kernel,
             )
@@ -224,6 +235,16 @@ def packages_of(names: Iterable[str]) -> tuple[str, ...]:
     found = [find_language(name) for name in names if name != PYTHON]
     needed = [*(language.packages for language in found), *(kernel.packages for kernel in _kernels_of(found))]
     return tuple(dict.fromkeys(package for packages in needed for package in packages))
+
+
+def preparations_of(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the commands of the shell that root runs in an image with the packages of languages.
+
+    Raises:
+        UnknownLanguageError: If one is not known.
+    """
+    found = (find_language(name).preparation for name in names if name != PYTHON)
+    return tuple(dict.fromkeys(filter(None, found)))
 
 
 def distributions_of(names: Iterable[str]) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """Debian packages in an image: their names, and their installation.
 
-As a program, ``python -m coding_gym_server.packages.system NAME ...``, it installs them as root, for the build of an image.
+As a program, ``python -m coding_gym_server.packages.system [OPTION] ... NAME ...``, it installs them as root, for the build of
+an image. Options are those of apt-get, and ``--then=COMMAND`` for a command of the shell that follows.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ import sysconfig
 from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ["check_system_packages", "reason_of_apt"]
+__all__ = ["THEN", "check_system_packages", "reason_of_apt"]
+
+THEN = "--then="
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9+.-]+(:[a-z0-9-]+)?(=[A-Za-z0-9.+:~-]+)?")
 """See deb-control(5); with an architecture and a version, as apt-get(8) accepts them."""
@@ -43,13 +46,20 @@ def reason_of_apt(log: Iterable[str]) -> list[str]:
 
 
 def main() -> None:
-    """Install the packages of the command line, which apt-get's options may precede; exit with its exit code."""
-    options = [argument for argument in sys.argv[1:] if argument.startswith("--")]
+    """Install the packages of the command line, and run the commands that follow; exit with the exit code of what fails."""
+    arguments = sys.argv[1:]
+    options = [argument for argument in arguments if argument.startswith("--")]
+    then = [option.removeprefix(THEN) for option in options if option.startswith(THEN)]
     commands = (
         ["apt-get", "update", "--quiet"],
         # With what they recommend, as users of Debian know them: gcc without it has no header files.
-        ["apt-get", "install", "--yes", "--quiet", *options, "--", *sys.argv[1 + len(options) :]],
+        [
+            *("apt-get", "install", "--yes", "--quiet"),
+            *(option for option in options if not option.startswith(THEN)),
+            *("--", *arguments[len(options) :]),
+        ],
         ["apt-get", "clean"],
+        *(["sh", "-ec", command] for command in then),
     )
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     for command in commands:

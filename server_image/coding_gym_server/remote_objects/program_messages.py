@@ -50,12 +50,14 @@ class RunCommand(_Struct, tag=14, frozen=True):
         stdin: As in ``RunProgram``.
         variables: Environment variables to add.
         max_memory_bytes: As in ``RunProgram``.
+        stack_bytes: Maximum size of the stack of its first thread.
     """
 
     command: tuple[str, ...]
     stdin: str | None
     variables: dict[str, str] = {}
     max_memory_bytes: int | None = None
+    stack_bytes: int = 8 << 20
 
 
 class Started(_Struct, tag=16, frozen=True):

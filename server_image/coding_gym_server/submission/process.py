@@ -22,6 +22,7 @@ from coding_gym_server.ipc.question_messages import AskQuestions
 from coding_gym_server.ipc.streams import adopt_descriptors, flush_streams
 from coding_gym_server.isolation.profile import IsolationProfile
 from coding_gym_server.linux.inherited_state import renew_inherited_state
+from coding_gym_server.linux.stack import MOST_STACK_BYTES, limit_stack
 from coding_gym_server.protocol.grading import SUBMISSION_MODULE
 from coding_gym_server.remote_objects.endpoint import RemoteObjectEndpoint
 from coding_gym_server.remote_objects.exchange import (
@@ -100,6 +101,7 @@ class SubmissionProcess:
         moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _HIGH_DESCRIPTOR)
         os.close(descriptor)
         self._profile.apply_to_worker(self._prepared)
+        limit_stack(MOST_STACK_BYTES)
         os.chdir(self._layout.work)
         return socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, moved)
 

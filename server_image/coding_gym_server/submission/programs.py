@@ -24,6 +24,7 @@ from typing import Any, NoReturn
 
 from coding_gym_server.ipc.streams import flush_streams, open_stream
 from coding_gym_server.ipc.text import source_lines
+from coding_gym_server.linux.stack import limit_stack
 from coding_gym_server.remote_objects.program_messages import (
     MAX_COMPILED_BYTES,
     Compiled,
@@ -98,6 +99,7 @@ def execute_command(request: RunCommand, tell: _Tell) -> NoReturn:
             # Python ignores the latter two, and programs would inherit that.
             signal.signal(number, signal.SIG_DFL)
         _limit_memory(request.max_memory_bytes)
+        limit_stack(request.stack_bytes)
         os.execvpe(request.command[0], request.command, {**os.environ, **request.variables})
     except (OSError, ValueError, OverflowError, MemoryError) as error:
         reason = error.strerror if isinstance(error, OSError) else error

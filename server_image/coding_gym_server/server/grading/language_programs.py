@@ -69,7 +69,7 @@ def compiler_message(language: Language, run: ProgramRun) -> str:
         reason = run.kill_reason or f"signal {-run.exit_code} killed it"
     else:
         reason = f"exit code {run.exit_code}"
-    return "\n".join(filter(None, (f"{language.compile[0]}: {reason}", run.stdout.strip(), run.stderr.strip(), *run.refused)))
+    return "\n".join(filter(None, (f"{language.needs[0]}: {reason}", run.stdout.strip(), run.stderr.strip(), *run.refused)))
 
 
 def encoded_source(source: str) -> FileContent:
@@ -91,7 +91,7 @@ def program_of(language: Language, build: Build | None, source: Submission | Che
     max_private_bytes = None if memory is None else memory.max_private_bytes
     command = (*language.run_within(limits.max_memory_bytes), *arguments)
     return Program(
-        request=RunCommand(command, "", dict(language.variables), max_private_bytes),
+        request=RunCommand(command, "", dict(language.variables), max_private_bytes, language.stack_bytes),
         limits=GradingLimits(
             cpu_timeout=limits.cpu_timeout + language.start_seconds,
             wall_timeout=limits.wall_timeout + language.start_seconds,

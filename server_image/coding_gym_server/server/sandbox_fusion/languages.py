@@ -66,7 +66,8 @@ def _from_table(name: str, code: str, stdin: str, max_memory_bytes: int | None) 
         message = f"The language {name!r} is not available in this sandbox; available: {known}"
         raise LanguageError(message) from None
     limit = None if max_memory_bytes is None else max_memory_bytes + language.memory_bytes + language.reserved_bytes
-    request = RunCommand(language.run_within(max_memory_bytes), stdin, dict(language.variables), limit)
+    command = language.run_within(max_memory_bytes)
+    request = RunCommand(command, stdin, dict(language.variables), limit, language.stack_bytes)
     return Launch(request, language.file, language=language)
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from coding_gym_server.languages import Language
+from coding_gym_server.linux.stack import limit_stack
 from coding_gym_server.worker.backends.base import ExecutorBackend
 
 __all__ = ["ProgramBackend", "of_language"]
@@ -52,6 +53,7 @@ class ProgramBackend(ExecutorBackend):
         language = self.language.of_program(code)
         (directory / language.file).write_bytes(code.encode(errors="surrogatepass"))
         variables = {**language.variables, **os.environ}
+        limit_stack(language.stack_bytes)
         with _interruptible() as commands:
             exit_code = commands.run(language.compile, variables, directory=directory) if language.compile else 0
             return exit_code or commands.run(language.run_in(str(directory)), variables)
