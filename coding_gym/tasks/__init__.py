@@ -24,6 +24,7 @@ from coding_gym.tasks.task import Task, Tests
 from coding_gym.tasks.verdict import Verdict
 from coding_gym_server.protocol.grading import (
     Asserts,
+    CaseGroup,
     CaseOutcome,
     CaseResult,
     Checker,
@@ -40,6 +41,7 @@ from coding_gym_server.protocol.grading import (
 
 __all__ = [
     "Asserts",
+    "CaseGroup",
     "CaseOutcome",
     "CaseResult",
     "ChangedShare",

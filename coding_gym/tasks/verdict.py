@@ -34,7 +34,7 @@ class Verdict:
         is_weak: Whether the tests ran in the faithful mode with too few questions to keep programs from guessing the answers.
         executed: Audit event by which isolated tests executed what the submission may have chosen, such as
             ``pickle.find_class``; empty if they did not.
-        reward: Reward that the tests have written, 0 to 1; None if they write none.
+        reward: Reward that the tests have written, or the share of the points of groups, 0 to 1; None if there is none.
         checker_failed: Whether the outcome is ``infrastructure`` because the checker of the task did not decide.
         is_repeat: Whether it is the verdict on an equal submission, so that this one was not graded again.
     """
@@ -122,8 +122,8 @@ class Verdict:
     def score(self) -> float | None:
         """Fraction of tests that passed, 0 to 1; None after an infrastructure error, to keep it out of averages.
 
-        A test to which a checker has given points counts in part. In the faithful mode, and for changes to repositories, 1 if
-        all tests passed, and 0 otherwise, unless the tests write a reward.
+        A test to which a checker has given points counts in part. With groups, it is the share of their points. In the faithful
+        mode, and for changes to repositories, 1 if all tests passed, and 0 otherwise, unless the tests write a reward.
         """
         if self.is_infrastructure:
             return None

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from coding_gym.errors import ConfigurationError
-from coding_gym.tasks import Checker, Grader, GradingLimits, ProgramCase, Task, load_suite
+from coding_gym.tasks import CaseGroup, Checker, Grader, GradingLimits, ProgramCase, Task, load_suite
 from coding_gym_server.languages import find_language
 
 _ADD = "a, b = map(int, input().split())\nprint(a + b)\n"
@@ -294,3 +295,64 @@ def test_tasks_of_repositories_have_no_limits(tmp_path: Path) -> None:
     write(tmp_path / "task", {"task.toml": "", "instruction.md": ""})
     with pytest.raises(ConfigurationError, match="a task of a repository, which has no options but"):
         load(tmp_path, language="cpp")
+
+
+_GROUP = '<group name="1" points-policy="{}"><dependencies><dependency group="0"/></dependencies></group>'
+
+
+@pytest.mark.parametrize(
+    ("tests", "groups"),
+    [
+        (f'<test group="0"/><test group="1" points="30"/>|{_GROUP.format("complete-group")}', [(30, (0, 1))]),
+        (
+            f'<test group="0" points="10"/><test group="1" points="30"/>|{_GROUP.format("each-test")}',
+            [(10, (0,)), (30, (0, 1))],
+        ),
+        ('<test points="10.5"/><test points="0"/>|', [(10.5, (0,))]),
+        ("<test/><test/>|", []),
+    ],
+)
+def test_points_of_polygon_belong_to_groups(tmp_path: Path, tests: str, groups: list[tuple[float, tuple[int, ...]]]) -> None:
+    path = polygon(tmp_path) / "problem.xml"
+    parts = "<tests>{}</tests><groups>{}</groups>".format(*tests.split("|"))
+    path.write_text(re.sub(r"<tests>.*</tests>", parts, path.read_text()))
+    assert load(tmp_path).tests.groups == tuple(CaseGroup(points=points, cases=cases) for points, cases in groups)
+
+
+def test_points_that_are_no_number_are_refused(tmp_path: Path) -> None:
+    path = polygon(tmp_path) / "problem.xml"
+    path.write_text(path.read_text().replace('sample="true"', 'sample="true" points="many"'))
+    with pytest.raises(ConfigurationError, match=r"Expected the points of a test of problem.xml to be a number, got 'many'"):
+        load(tmp_path)
+    kattis(tmp_path / "k", problem="type: scoring\n", **{"data/secret/group/testdata.yaml": "accept_score: many\n"})
+    with pytest.raises(ConfigurationError, match=r"Expected the points of .*group to be a number: .*many"):
+        load(tmp_path / "k")
+
+
+@pytest.mark.parametrize(
+    ("settings", "groups"),
+    [
+        ({"group/testdata.yaml": "accept_score: 40\ngrader_flags: min\n"}, [(40, (1, 2)), (1, (3,))]),
+        ({"group/testdata.yaml": "accept_score: 4\n"}, [(4, (1,)), (4, (2,)), (1, (3,))]),
+        (
+            {
+                "group/test_group.yaml": "max_score: 40\n",
+                "other/test_group.yaml": "max_score: 60\nscore_aggregation: sum\nrequire_pass: [sample, secret/group]\n",
+            },
+            [(40, (1, 2)), (60, (0, 1, 2, 3))],
+        ),
+    ],
+)
+def test_points_of_kattis_belong_to_groups(
+    tmp_path: Path, settings: dict[str, str], groups: list[tuple[float, tuple[int, ...]]]
+) -> None:
+    tests = {
+        f"data/secret/{name}.{kind}": text
+        for name in ("group/11", "other/1")
+        for kind, text in (("in", "1 1\n"), ("ans", "2\n"))
+    }
+    settings = {f"data/secret/{name}": text for name, text in settings.items()}
+    kattis(tmp_path, problem="type: scoring\n", **tests, **settings)
+    assert load(tmp_path).tests.groups == tuple(CaseGroup(points=points, cases=cases) for points, cases in groups)
+    (tmp_path / "sum" / "problem.yaml").write_text("name: The Sum\n")
+    assert load(tmp_path).tests.groups == ()

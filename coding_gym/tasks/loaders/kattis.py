@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from coding_gym.tasks.loaders.site_limits import memory_bytes, site_limits
 from coding_gym.tasks.loaders.statements import in_language, statement
 from coding_gym.tasks.task import Task
 from coding_gym_server.languages import PYTHON
-from coding_gym_server.protocol.grading import Checker, CheckerProtocol, GradingLimits, OutputRule
+from coding_gym_server.protocol.grading import CaseGroup, Checker, CheckerProtocol, GradingLimits, OutputRule
 
 __all__ = ["kattis_task"]
 
@@ -39,7 +39,7 @@ _TIME_LIMIT = re.compile(r"timelimit\s*=\s*[\"']?([\d.]+)")
 def kattis_task(folder: Path, options: LoadOptions) -> Task:
     """Return the task of a package, of the version ``legacy`` or ``2023-07``.
 
-    The tests are those of ``data/sample`` and ``data/secret``, each with the same weight: groups and their points are not used.
+    The tests are those of ``data/sample`` and ``data/secret``. If the problem has points, groups of the latter are worth them.
 
     Args:
         folder: The package.
@@ -75,6 +75,7 @@ def kattis_task(folder: Path, options: LoadOptions) -> Task:
         checker=None if is_interactive else checker,
         interactor=checker if is_interactive else None,
         default_tolerance=None,
+        groups=_groups(sorted(data), folder) if "scoring" in (*kinds, *validation) else (),
     )
     title, text = _statement(content, files, folder)
     examples = [] if is_interactive else [(case.stdin, case.stdout) for case in samples]
@@ -113,6 +114,44 @@ def _flags(content: Mapping[str, Any], files: Mapping[str, FolderFile], folder: 
         message = f"{folder}: groups of tests whose output validators have different flags are not supported"
         raise ConfigurationError(message)
     return next(iter(found), tuple(own))
+
+
+def _groups(names: list[str], folder: Path) -> Iterator[CaseGroup]:
+    """Yield the groups of tests that have points: a directory whose worst test counts, with what it requires, or single tests.
+
+    Raises:
+        ConfigurationError: If the points of a group are not a number.
+    """
+    numbers: dict[str, list[int]] = {}
+    for number, name in enumerate(names):
+        numbers.setdefault(name.removeprefix("data/").rpartition("/")[0], []).append(number)
+    for directory, own in numbers.items():
+        if directory == "sample":
+            continue
+        legacy, newer = (_settings(folder / "data" / directory / name) for name in ("testdata.yaml", "test_group.yaml"))
+        required = _words(newer.get("require_pass"))
+        others = [number for other, found in numbers.items() if other in required for number in found]
+        flags = _words(legacy.get("grader_flags"))
+        try:
+            if newer:
+                together, points = newer.get("score_aggregation", "pass-fail") != "sum", float(newer.get("max_score", 1))
+                each = points / len(own)
+            else:
+                together, points = "min" in flags, float(legacy.get("accept_score", 1))
+                each = points
+        except (TypeError, ValueError) as error:
+            message = f"Expected the points of {folder / 'data' / directory} to be a number: {error}"
+            raise ConfigurationError(message) from error
+        if together and points > 0:
+            yield CaseGroup(points=points, cases=(*others, *own))
+        elif each > 0:
+            yield from (CaseGroup(points=each, cases=(*others, number)) for number in own)
+
+
+def _settings(path: Path) -> Mapping[str, Any]:
+    """Return the settings of a group of tests, none if it has no file with them."""
+    content = decode_yaml(path) if path.is_file() else None
+    return content if isinstance(content, Mapping) else {}
 
 
 def _judge(files: Mapping[str, FolderFile], folder: Path, flags: tuple[str, ...]) -> tuple[OutputRule, Checker | None]:

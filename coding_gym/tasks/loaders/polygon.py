@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -16,7 +17,7 @@ from coding_gym.tasks.loaders.site_limits import memory_bytes, seconds_of, site_
 from coding_gym.tasks.loaders.statements import in_language, statement
 from coding_gym.tasks.task import Task
 from coding_gym_server.languages import PYTHON
-from coding_gym_server.protocol.grading import Checker, OutputRule
+from coding_gym_server.protocol.grading import CaseGroup, Checker, OutputRule
 
 __all__ = ["polygon_task"]
 
@@ -63,7 +64,16 @@ def polygon_task(folder: Path, options: LoadOptions) -> Task:
     interactor = _program(root.find("assets/interactor"), files, folder, options)
     rule, checker = _checker(root, files, folder, options)
     pairs = [(case.stdin, case.stdout) for case in cases]
-    found = program_tests(pairs, options, rule, checker=checker, interactor=interactor, default_tolerance=None, **streams)
+    found = program_tests(
+        pairs,
+        options,
+        rule,
+        checker=checker,
+        interactor=interactor,
+        default_tolerance=None,
+        groups=_groups(testset, count),
+        **streams,
+    )
     title, prompt = _statement(root, files, folder, [(case.stdin, case.stdout) for case in samples], streams)
     limits = seconds_of(testset.findtext("time-limit")), memory_bytes(testset.findtext("memory-limit"))
     return Task(
@@ -107,6 +117,39 @@ def _pattern(testset: ElementTree.Element, name: str, folder: Path) -> str:
         )
         raise ConfigurationError(message)
     return pattern
+
+
+def _groups(testset: ElementTree.Element, count: int) -> Iterator[CaseGroup]:
+    """Yield the groups of tests that have points: of a whole group, with those that it depends on, or of single tests."""
+    elements = {group.get("name", ""): group for group in testset.findall("groups/group")}
+    tests: dict[str, dict[int, float]] = {}
+    for number, test in enumerate(testset.findall("tests/test")[:count]):
+        tests.setdefault(test.get("group", ""), {})[number] = _points(test)
+
+    def needed_by(name: str, seen: set[str]) -> set[str]:
+        for dependency in elements[name].findall("dependencies/dependency") if name in elements else ():
+            if (other := dependency.get("group", "")) not in seen:
+                seen |= needed_by(other, {*seen, other})
+        return seen
+
+    for name, points in tests.items():
+        others = sorted({number for other in needed_by(name, {name}) - {name} for number in tests.get(other, ())})
+        element = elements.get(name)
+        if element is not None and element.get("points-policy") == "complete-group":
+            total = _points(element) or sum(points.values())
+            if total > 0:
+                yield CaseGroup(points=total, cases=(*others, *points))
+        else:
+            yield from (CaseGroup(points=each, cases=(*others, number)) for number, each in points.items() if each > 0)
+
+
+def _points(element: ElementTree.Element) -> float:
+    text = element.get("points", "0")
+    try:
+        return float(text)
+    except ValueError as error:
+        message = f"Expected the points of a {element.tag} of problem.xml to be a number, got {text!r:.100}"
+        raise ConfigurationError(message) from error
 
 
 def _checker(

@@ -8,7 +8,7 @@ from typing import Any
 
 from coding_gym.tasks.loaders.rows import LoadOptions, RowError, is_list, known_language
 from coding_gym_server.languages import PYTHON
-from coding_gym_server.protocol.grading import Checker, OutputRule, ProgramCase, Programs
+from coding_gym_server.protocol.grading import CaseGroup, Checker, OutputRule, ProgramCase, Programs
 
 __all__ = ["paired", "pairs_of", "program_tests"]
 
@@ -26,6 +26,7 @@ def program_tests(
     default_tolerance: float | None = _TOLERANCE,
     input_file: str = "",
     output_file: str = "",
+    groups: Iterable[CaseGroup] = (),
 ) -> Programs:
     """Return tests from pairs of input and expected output, each a text or a list of lines.
 
@@ -38,6 +39,7 @@ def program_tests(
         default_tolerance: Tolerance if a decimal fraction is expected; None if its site compares fractions as text.
         input_file: File that has the input; standard input if empty.
         output_file: File to which the output is written; standard output if empty.
+        groups: Groups of pairs that are worth points together.
 
     Raises:
         RowError: If there are no pairs.
@@ -60,6 +62,7 @@ def program_tests(
         interactor=interactor,
         input_file=input_file,
         output_file=output_file,
+        groups=tuple(groups),
     )
 
 

@@ -5,6 +5,7 @@ Like the rest of ``protocol``, this module depends on msgspec and the table of l
 
 from __future__ import annotations
 
+import math
 from enum import StrEnum
 from typing import Annotated
 
@@ -15,6 +16,7 @@ from coding_gym_server.languages import PYTHON, find_language
 __all__ = [
     "SUBMISSION_MODULE",
     "Asserts",
+    "CaseGroup",
     "CaseOutcome",
     "CaseResult",
     "Checker",
@@ -135,6 +137,26 @@ class ProgramCase(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_on
     stdout: str
 
 
+class CaseGroup(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """Cases that are worth points together, as a subtask of an olympiad is: as many as the worst of them.
+
+    Attributes:
+        points: Points of the group.
+        cases: Numbers of its cases, from 0. A case can be in several groups, such as one and those that depend on it.
+
+    Raises:
+        ValueError: If it has no cases, or no points.
+    """
+
+    points: float
+    cases: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if not self.cases or not 0 < self.points < math.inf:
+            message = f"expected a group of at least one case with a positive number of points, got {self!r:.200}"
+            raise ValueError(message)
+
+
 class GradingLimits(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     """Resource limits of a submission, which do not depend on other load on the machine. CPU time is the decisive one.
 
@@ -211,6 +233,8 @@ class Programs(msgspec.Struct, tag="programs", tag_field="type", forbid_unknown_
         language: Language of the program, such as ``cpp``: a name or an alias of ``coding_gym_server.languages``. Its compiler
             runs once; time limits do not count the time that an empty program of the language takes.
         cases: The tests.
+        groups: Groups of cases that are worth points together. The reward of a verdict is then its share of all points, and a
+            case whose groups have all been lost is not run. Without groups, all cases are worth the same.
         tolerance: Tolerance for decimal fractions of the expected output; a number is the absolute and the relative one.
             Integers and words have none. None compares fractions as text.
         compare: Which outputs match, a member of ``OutputRule`` or its value.
@@ -228,7 +252,7 @@ class Programs(msgspec.Struct, tag="programs", tag_field="type", forbid_unknown_
             operating system each time, as plain Python does.
 
     Raises:
-        ValueError: If there is no such rule or language, or an interactor cannot have its protocol.
+        ValueError: If there is no such rule, language or case, or an interactor cannot have its protocol.
     """
 
     cases: tuple[ProgramCase, ...]
@@ -243,10 +267,14 @@ class Programs(msgspec.Struct, tag="programs", tag_field="type", forbid_unknown_
     stop: tuple[str, ...] = ()
     input_file: str = ""
     output_file: str = ""
+    groups: tuple[CaseGroup, ...] = ()
 
     def __post_init__(self) -> None:
         if self.language != PYTHON:
             find_language(self.language)
+        if unknown := {number for group in self.groups for number in group.cases} - {*range(len(self.cases))}:
+            message = f"expected groups of the {len(self.cases)} cases, which begin with 0, got {sorted(unknown)[:5]}"
+            raise ValueError(message)
         _check_member("compare", self.compare, OutputRule)
         if self.interactor is not None and self.interactor.protocol == CheckerProtocol.PRINTED:
             message = f"expected an interactor that exits with its decision, as testlib's do, got {CheckerProtocol.PRINTED!r}"
@@ -392,7 +420,7 @@ class Graded(msgspec.Struct, kw_only=True, omit_defaults=True):
         is_weak: Whether the tests ran in the faithful mode with too few questions to keep programs from guessing the answers.
         executed: Audit event by which isolated tests executed what the submission may have chosen, such as
             ``pickle.find_class``; empty if they did not. After it, the submission could claim any result.
-        reward: Reward that the tests have written, 0 to 1; None if they write none.
+        reward: Reward that the tests have written, or the share of the points of groups, 0 to 1; None if there is none.
         checker_failed: Whether the infrastructure error is that a checker did not decide: it would not again.
     """
 

@@ -39,6 +39,7 @@ from coding_gym_server.server.grading.checkers import (
 )
 from coding_gym_server.server.grading.compiled_programs import CompiledPrograms
 from coding_gym_server.server.grading.grading_slots import StartDeadline
+from coding_gym_server.server.grading.group_points import GroupPoints
 from coding_gym_server.server.grading.language_programs import (
     build_of,
     compilation_of,
@@ -101,7 +102,9 @@ class ProgramTests:
         self._compiled = CompiledPrograms(max_bytes=_MAX_COMPILED_BYTES)
 
     async def grade(self, submission: Submission, tests: Programs) -> Graded:
-        """Run the cases, up to the first one that exceeds a time limit; errors of the submission are part of the result.
+        """Run the cases; errors of the submission are part of the result.
+
+        Without groups, the first case that exceeds a time limit is the last one.
 
         Raises:
             LanguageMissingError: If this sandbox lacks what a language needs.
@@ -113,14 +116,17 @@ class ProgramTests:
             graded.mode, graded.is_weak = GradingMode.FAITHFUL, True
         limit = submission.limits.max_output_chars
         submission = msgspec.structs.replace(submission, code=tests.program(submission.code))
-        cases: list[CaseResult] = []
+        cases, left, points = [], not_run(submission), GroupPoints(tests.groups)
         began = time.perf_counter()
         try:
             program = await self._program(tests.language, submission, seed=tests.random_seed)
         except _CompilationError as error:
-            return Graded(outcome=VerdictOutcome.ERROR, message=str(error), cases=tuple(not_run(submission)))
+            return Graded(outcome=VerdictOutcome.ERROR, message=str(error), cases=tuple(left))
         graded.load_seconds = time.perf_counter() - began
         for number, case in enumerate(tests.cases):
+            if points.are_lost(number):
+                cases.append(left[number])
+                continue
             try:
                 run, judged = await self._run_case(program, case, tests)
             except CheckerError as error:
@@ -136,16 +142,19 @@ class ProgramTests:
                 memory_bytes=run.peak_bytes or None,
             )
             cases.append(result)
+            passed = float(result.outcome is CaseOutcome.PASSED)
+            points.add(number, passed if result.score is None else result.score)
             if result.outcome is not CaseOutcome.PASSED and graded.outcome is VerdictOutcome.PASSED:
                 graded.outcome = VerdictOutcome(result.outcome.value) if result.outcome in ENDS else VerdictOutcome.FAILED
                 graded.stdout = truncate_middle(run.stdout, limit)
                 graded.stderr = run.stderr
-            if result.outcome is CaseOutcome.TIMEOUT:
+            if result.outcome is CaseOutcome.TIMEOUT and not tests.groups:
                 break
-        if cases and all(case.outcome is CaseOutcome.ERROR for case in cases):
+        graded.reward = points.share
+        if cases and all(case.outcome in (CaseOutcome.ERROR, CaseOutcome.NOT_RUN) for case in cases):
             graded.outcome = VerdictOutcome.ERROR
             graded.message = cases[0].message
-        graded.cases = (*cases, *not_run(submission)[len(cases) :])
+        graded.cases = (*cases, *left[len(cases) :])
         return graded
 
     async def _run_case(self, program: Program, case: ProgramCase, tests: Programs) -> tuple[ProgramRun, Judged]:
