@@ -90,8 +90,10 @@ def test_interrupt_of_a_cell_that_begins_keeps_shell_state(bash, end, timeout):
 
 def test_interrupts_while_state_is_saved_do_not_lose_it(bash):
     bash.run("x=5; cd /usr")
-    # A job in the background ignores the signal. Without pauses, no process of the group could fork.
-    interrupts = "while kill -0 $$; do kill -INT 0; for ((i = RANDOM % 500; i--; )); do :; done; done 2>/dev/null &"
+    # A job in the background ignores the signal. Without pauses, no process of the group could fork: they become longer, as a
+    # fork can take any time on a busy machine.
+    pause = "for ((i = RANDOM % (500 + 5 * n++); i--; )); do :; done"
+    interrupts = f"n=0; while kill -0 $$; do kill -INT 0; {pause}; done 2>/dev/null &"
     for _ in range(30):
         step = bash.run(f"{interrupts} sleep 100; echo after")
         assert (step["stdout"], step["exit_code"], step["state_lost"]) == ("", 130, False)
