@@ -27,7 +27,7 @@ class ProgramClock:
 
     def __init__(self, *, slowest: float = 0.0) -> None:
         self._slowest = slowest
-        self._last = time.monotonic()
+        self._began = self._last = time.monotonic()
         self._counted = 0.0
         self._seen: dict[int, int] = {}
 
@@ -50,7 +50,7 @@ class ProgramClock:
         self._counted += max(self._slowest * elapsed, elapsed - sum(waits))
         # What a thread has waited beyond that was counted earlier: the kernel had not accounted for it yet.
         earlier = (1 - self._slowest) * max(0.0, max(waits, default=0.0) - elapsed)
-        self._counted = max(0.0, self._counted - earlier)
+        self._counted = max(self._slowest * (now - self._began), self._counted - earlier)
         self._seen = waiting
         self._last = now
         return self._counted
