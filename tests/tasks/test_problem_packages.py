@@ -356,3 +356,14 @@ def test_points_of_kattis_belong_to_groups(
     assert load(tmp_path).tests.groups == tuple(CaseGroup(points=points, cases=cases) for points, cases in groups)
     (tmp_path / "sum" / "problem.yaml").write_text("name: The Sum\n")
     assert load(tmp_path).tests.groups == ()
+
+
+def test_links_count_only_where_files_are_used(tmp_path: Path) -> None:
+    folder = kattis(tmp_path)
+    for name in ("input_validators", "output_validators"):
+        (folder / name).mkdir()
+    (folder / "input_validators" / "validate.h").symlink_to(tmp_path / "shared.h")
+    assert load(tmp_path).id == "sum"
+    (folder / "output_validators" / "validate.h").symlink_to(tmp_path / "shared.h")
+    with pytest.raises(ConfigurationError, match=r"validate.h is neither .*: replace it by a file"):
+        load(tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import os
 import shlex
 import stat
@@ -36,15 +37,19 @@ class FolderFile(NamedTuple):
         return FileContent(self.content) if text is None else text
 
 
-def files_below(directory: Path) -> dict[str, FolderFile]:
+def files_below(directory: Path, parts: Iterable[str] = ("",)) -> dict[str, FolderFile]:
     """Return the files below a directory of a task folder by their relative paths; none if it does not exist.
+
+    Args:
+        directory: The directory.
+        parts: Directories in it; others are left out.
 
     Raises:
         ConfigurationError: If there is something that is neither a file nor a directory, or a link that leads elsewhere.
     """
     found: dict[str, FolderFile] = {}
     root = directory.resolve()
-    for place, directories, files in os.walk(root):
+    for place, directories, files in itertools.chain.from_iterable(os.walk(root / part) for part in parts):
         for name in sorted(files + [name for name in directories if (Path(place) / name).is_symlink()]):
             path = Path(place) / name
             if not path.is_file() or not path.resolve().is_relative_to(root):

@@ -58,7 +58,7 @@ def kattis_task(folder: Path, options: LoadOptions) -> Task:
             message = f"{folder / 'problem.yaml'}: type {kind} is not supported: {why}"
             raise ConfigurationError(message)
     validation = _words(content.get("validation"))
-    files = files_below(folder)
+    files = files_below(folder, ("data", *_STATEMENTS, *_VALIDATORS))
     data = [name.removesuffix(".in") for name in files if re.match(r"data/(sample|secret)/.*\.in$", name)]
     cases = [case_of_files(files, f"{name}.in", f"{name}.ans", folder) for name in sorted(data)]
     samples = [case for name, case in zip(sorted(data), cases, strict=True) if name.startswith("data/sample/")]
@@ -86,7 +86,7 @@ def kattis_task(folder: Path, options: LoadOptions) -> Task:
         prompt=in_language(statement(title, {"": text, "Example": "\n\n".join(dialogs)}, examples), tests.language),
         tests=tests,
         reference=first_program(sorted(folder.glob("submissions/accepted/*.*")), tests.language),
-        limits=site_limits(options, seconds=_seconds(limits, files), memory=memory_bytes(limits.get("memory"))),
+        limits=site_limits(options, seconds=_seconds(limits, folder), memory=memory_bytes(limits.get("memory"))),
         metadata={
             "source": "Kattis",
             "name": title,
@@ -205,13 +205,11 @@ def _statement(content: Mapping[str, Any], files: Mapping[str, FolderFile], fold
     return str(title or (heading[1] if heading else folder.name)), text
 
 
-def _seconds(limits: Mapping[str, Any], files: Mapping[str, FolderFile]) -> float | None:
+def _seconds(limits: Mapping[str, Any], folder: Path) -> float | None:
     """Return the time limit; None if the package leaves it to the system, which measures its submissions."""
-    texts = [str(limits.get("time_limit", ""))]
-    texts += [files[".timelimit"].content.decode("utf-8", "replace")] if ".timelimit" in files else []
-    for name in ("domjudge-problem.ini", ".kattis/domjudge-problem.ini"):
-        if name in files and (found := _TIME_LIMIT.search(files[name].content.decode("utf-8", "replace"))):
-            texts.append(found[1])
+    texts = [str(limits.get("time_limit", "")), _content(folder / ".timelimit")]
+    settings = (_content(folder / name) for name in ("domjudge-problem.ini", ".kattis/domjudge-problem.ini"))
+    texts += [found[1] for text in settings if (found := _TIME_LIMIT.search(text))]
     for text in texts:
         try:
             seconds = float(text)
@@ -220,3 +218,7 @@ def _seconds(limits: Mapping[str, Any], files: Mapping[str, FolderFile]) -> floa
         if 0 < seconds < math.inf:
             return seconds
     return None
+
+
+def _content(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
