@@ -23,7 +23,7 @@ from coding_gym_server.languages import languages
 from coding_gym_server.protocol.grading import GradingLimits, ProgramCase, Programs, Submission, VerdictOutcome
 
 PAGE = Path(__file__).parents[1] / "languages.md"
-_TABLE = re.compile(r"(<!-- matrix -->\n\n).*?(\n<!-- end -->)", re.DOTALL)
+_TABLE = re.compile(r"(<!-- matrix -->\n).*?(\n<!-- end -->)", re.DOTALL)
 _ROUNDS = 3
 _LIMITS = GradingLimits(cpu_timeout=20.0, wall_timeout=120.0)
 
@@ -115,7 +115,9 @@ def main() -> None:
     date = f"\nMeasured on {datetime.now(UTC):%Y-%m-%d} with the provider `{arguments.provider}`, medians of three.\n"
     if not arguments.print:
         text = PAGE.read_text(encoding="utf-8")
-        PAGE.write_text(_TABLE.sub(lambda found: found[1] + table + date + found[2], text), encoding="utf-8")
+        text, count = _TABLE.subn(lambda found: f"{found[1]}\n{table}{date}{found[2]}", text)
+        assert count == 1, f"{PAGE} has no place for the table"
+        PAGE.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -217,6 +217,8 @@ def test_table():
 def test_page_has_all_languages():
     page = (Path(__file__).parents[2] / "docs" / "languages.md").read_text()
     assert all(f"`{name}`" in page for name in languages())
+    matrix = page.partition("<!-- matrix -->")[2].partition("<!-- end -->")[0]
+    assert all(f"\n| `{name}` |" in matrix for name in ("c", "cpp", "java", "go", "rust", "kotlin"))
 
 
 def test_java_programs_have_the_file_of_their_public_class():
