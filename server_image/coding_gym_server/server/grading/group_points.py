@@ -35,5 +35,7 @@ class GroupPoints:
     @property
     def share(self) -> float | None:
         """Share of all points, 0 to 1; None if there are no groups."""
-        points = [group.points for group in self._groups]
-        return sum(map(float.__mul__, map(float, points), self._scores)) / sum(points) if points else None
+        if not self._groups:
+            return None
+        points = sum(group.points * score for group, score in zip(self._groups, self._scores, strict=True))
+        return points / sum(group.points for group in self._groups)
