@@ -151,7 +151,7 @@ int main() {
 )
 def test_calls_can_be_nested_more_deeply_than_the_usual_stack_permits(run, language, depth):
     if language == "python" and sys.version_info >= (3, 12):
-        pytest.skip("the interpreter has a limit of its own")
+        pytest.skip("since Python 3.12, the interpreter itself limits recursion in C")
     graded = run(language, DEEP[language], ProgramCase(stdin=f"{depth}\n", stdout=f"{depth // 2}"))
     assert graded.outcome is VerdictOutcome.PASSED, graded
 

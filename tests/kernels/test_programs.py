@@ -198,6 +198,8 @@ def test_names_of_languages_are_backends():
 @pytest.mark.parametrize("language", list(languages()))
 def test_commands_run_in_other_directories(language):
     product = find_language(language).product
-    parts = [part for part in find_language(language).run_in("/d") if part.endswith(product)]
-    assert parts
-    assert {part.removeprefix(".read ").rpartition("=")[2] for part in parts} == {f"/d/{product}"}
+    assert [part for part in find_language(language).run_in("/d") if part.endswith(product)] in (
+        [f"/d/{product}"],
+        [f".read /d/{product}"],
+        [f"--class-path=/d/{product}", f"--scan-classpath=/d/{product}"],
+    )

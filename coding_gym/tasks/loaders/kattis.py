@@ -59,9 +59,9 @@ def kattis_task(folder: Path, options: LoadOptions) -> Task:
             raise ConfigurationError(message)
     validation = _words(content.get("validation"))
     files = files_below(folder, ("data", *_STATEMENTS, *_VALIDATORS))
-    data = [name.removesuffix(".in") for name in files if re.match(r"data/(sample|secret)/.*\.in$", name)]
-    cases = [case_of_files(files, f"{name}.in", f"{name}.ans", folder) for name in sorted(data)]
-    samples = [case for name, case in zip(sorted(data), cases, strict=True) if name.startswith("data/sample/")]
+    names = sorted(name.removesuffix(".in") for name in files if re.match(r"data/(sample|secret)/.*\.in$", name))
+    cases = [case_of_files(files, f"{name}.in", f"{name}.ans", folder) for name in names]
+    samples = [case for name, case in zip(names, cases, strict=True) if name.startswith("data/sample/")]
     is_interactive = "interactive" in (*kinds, *validation)
     flags = _flags(content, files, folder)
     rule, checker = _judge(files, folder, flags)
@@ -75,7 +75,7 @@ def kattis_task(folder: Path, options: LoadOptions) -> Task:
         checker=None if is_interactive else checker,
         interactor=checker if is_interactive else None,
         default_tolerance=None,
-        groups=_groups(sorted(data), folder) if "scoring" in (*kinds, *validation) else (),
+        groups=_groups(names, folder) if "scoring" in (*kinds, *validation) else (),
     )
     title, text = _statement(content, files, folder)
     examples = [] if is_interactive else [(case.stdin, case.stdout) for case in samples]
@@ -131,13 +131,12 @@ def _groups(names: list[str], folder: Path) -> Iterator[CaseGroup]:
         legacy, newer = (_settings(folder / "data" / directory / name) for name in ("testdata.yaml", "test_group.yaml"))
         required = _words(newer.get("require_pass"))
         others = [number for other, found in numbers.items() if other in required for number in found]
-        flags = _words(legacy.get("grader_flags"))
         try:
             if newer:
                 together, points = newer.get("score_aggregation", "pass-fail") != "sum", float(newer.get("max_score", 1))
                 each = points / len(own)
             else:
-                together, points = "min" in flags, float(legacy.get("accept_score", 1))
+                together, points = "min" in _words(legacy.get("grader_flags")), float(legacy.get("accept_score", 1))
                 each = points
         except (TypeError, ValueError) as error:
             message = f"Expected the points of {folder / 'data' / directory} to be a number: {error}"

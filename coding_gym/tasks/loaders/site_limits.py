@@ -27,7 +27,7 @@ _BYTES = {
     "gigabyte": 1 << 30,
 }
 _MIN_MILLISECONDS = 100
-"""Numbers from here on are milliseconds: no time limit has so many seconds, or fewer milliseconds."""
+"""Numbers of at least this are milliseconds: no time limit is that many seconds, or fewer milliseconds."""
 
 _WALL_FACTOR = 3
 

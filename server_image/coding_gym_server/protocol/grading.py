@@ -252,7 +252,8 @@ class Programs(msgspec.Struct, tag="programs", tag_field="type", forbid_unknown_
             operating system each time, as plain Python does.
 
     Raises:
-        ValueError: If there is no such rule, language or case, or an interactor cannot have its protocol.
+        ValueError: If the rule or the language is unknown, a group has a case that does not exist, or the interactor's protocol
+            is ``printed``.
     """
 
     cases: tuple[ProgramCase, ...]
