@@ -90,6 +90,7 @@ KNOWN = [
         ("submission",),
         "A submission is a file, which an interpreter runs to its end, with a test's input and without a screen.",
     ),
+    Known(("stack limit",), ("submission",), "Calls of programs in contests may be nested deeply."),
     Known(
         ("uncaught exception", "exit message", "input", "hooks", "built-in names", "attributes of main", "initial contents"),
         ("context",),

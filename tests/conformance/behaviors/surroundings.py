@@ -108,10 +108,14 @@ SURROUNDINGS = {
     """,
     "limits": """
         import resource
-        for name in ("AS", "CORE", "CPU", "DATA", "FSIZE", "MEMLOCK", "MSGQUEUE", "NOFILE", "RTPRIO", "SIGPENDING", "STACK"):
+        for name in ("AS", "CORE", "CPU", "DATA", "FSIZE", "MEMLOCK", "MSGQUEUE", "NOFILE", "RTPRIO", "SIGPENDING"):
             print(name, resource.getrlimit(getattr(resource, f"RLIMIT_{name}")))
         soft, hard = resource.getrlimit(resource.RLIMIT_NPROC)
         print(soft == hard)
+    """,
+    "stack limit": """
+        import resource
+        print(resource.getrlimit(resource.RLIMIT_STACK))
     """,
     "priority": """
         print(os.nice(0), os.getpriority(os.PRIO_PROCESS, 0), os.sched_getscheduler(0), in_child(lambda: os.nice(1)))
