@@ -92,6 +92,29 @@ def test_working_directory_is_the_sessions(cpp):
     assert cpp.run('#include <cstdlib>\nint main() { return system("ls -d /tmp/program*"); }')["stdout"] == "/tmp/program\n"
 
 
+def test_sources_find_files_of_the_session(open_programs):
+    cpp = open_programs("cpp")
+    cpp.run(
+        "#include <filesystem>\n#include <fstream>\nint main() {\n"
+        '  std::filesystem::create_directory("lib");\n'
+        '  std::ofstream("lib/three.h") << "#include \\"four.h\\"\\nint three = four - 1;";\n'
+        '  std::ofstream("lib/four.h") << "int four = 4;";\n  std::ofstream("main.o") << "mine";\n'
+        '  std::ofstream(".hidden.h") << "";\n}'
+    )
+    step = cpp.run('#include <iostream>\n#include "lib/three.h"\nint main() { std::cout << three; }')
+    assert (step["stdout"], step["stderr"]) == ("3", "")
+    assert "fatal error" in cpp.run('#include ".hidden.h"\nint main() {}')["stderr"]
+    # What a compiler writes is not written to them.
+    step = cpp.run('#include <fstream>\n#include <iostream>\nint main() { std::cout << std::ifstream("main.o").rdbuf(); }')
+    assert step["stdout"] == "mine"
+
+
+def test_sources_find_modules_of_the_session(open_programs):
+    perl = open_programs("perl")
+    perl.run('open my $f, ">", "Three.pm"; print $f "package Three; sub value { 3 } 1;";')
+    assert perl.run("use FindBin; use lib $FindBin::Bin; use Three; print Three::value();")["stdout"] == "3"
+
+
 def test_messages_do_not_depend_on_the_session(open_programs):
     messages = {open_programs("perl").run("die 'no'")["stderr"] for _ in range(2)}
     assert messages == {"no at /tmp/program/main.pl line 1.\n"}

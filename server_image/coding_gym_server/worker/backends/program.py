@@ -1,7 +1,8 @@
 """Backend of programs: each cell is a whole program in a language of the table, which is compiled and run.
 
-Its source and what the compiler makes are in a directory of their own, which is there as long as it runs. Its working
-directory is that of the session, and its standard input is empty. No state is kept but files.
+Its source and what the compiler makes are in a directory of their own, which is there as long as it runs. Beside them are links
+to the session's files, so that the source finds headers and modules. Its working directory is that of the session, and its
+standard input is empty. No state is kept but files.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ class ProgramBackend(ExecutorBackend):
 
     def _run(self, code: str, directory: Path) -> int:
         language = self.language.of_program(code)
+        _link_files(directory, without=Path(language.file).stem)
         (directory / language.file).write_bytes(code.encode(errors="surrogatepass"))
         variables = {**language.variables, **os.environ}
         limit_stack(language.stack_bytes)
@@ -141,6 +143,19 @@ def _directory() -> Iterator[Path]:
         yield directory
     finally:
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def _link_files(directory: Path, *, without: str) -> None:
+    """Link the visible files of the working directory from another one, as far as they can be listed.
+
+    Args:
+        directory: The other directory.
+        without: Name of a program, whose files the compiler makes: they are left out, whatever they end with.
+    """
+    with contextlib.suppress(OSError):
+        for name in os.listdir():
+            if name.partition(".")[0] not in ("", without):
+                (directory / name).symlink_to(Path(name).absolute())
 
 
 def _is_made(directory: Path) -> bool:
