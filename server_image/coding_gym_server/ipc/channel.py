@@ -8,6 +8,7 @@ import os
 import select
 import socket
 import struct
+from array import array
 from collections.abc import Collection, Iterable, Iterator
 from typing import Generic, TypeVar, cast
 
@@ -21,6 +22,8 @@ HEADER = struct.Struct("<I")
 MAX_DESCRIPTORS = 8
 _READ_BYTES = 65_536
 _FIRST = 3
+_NUMBER_BYTES = array("i").itemsize
+_CONTROL_BYTES = socket.CMSG_SPACE(MAX_DESCRIPTORS * _NUMBER_BYTES)
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(ToProcess)
@@ -104,11 +107,13 @@ class Channel(Generic[_Request]):
             EOFError: If the other end is closed.
         """
         while (message := self._next()) is None:
-            data, received, _, _ = socket.recv_fds(self._socket, _READ_BYTES, MAX_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
+            # Not recv_fds, which ignores flags: programs that are executed later would have the descriptors.
+            data, controls, _, _ = self._socket.recvmsg(_READ_BYTES, _CONTROL_BYTES, socket.MSG_CMSG_CLOEXEC)
             if not data:
                 raise EOFError
             self._buffer += data
-            self._descriptors += received
+            for _, _, content in controls:
+                self._descriptors += array("i", content[: len(content) // _NUMBER_BYTES * _NUMBER_BYTES])
         count = getattr(message, "DESCRIPTORS", 0)
         descriptors, self._descriptors = self._descriptors[:count], self._descriptors[count:]
         return message, descriptors
