@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import struct
 
 import msgspec
 import pytest
 
-from coding_gym_server.remote_objects.program_messages import MAX_COMPILED_BYTES, Compiled, NotStarted, RunProgram, Started
+from coding_gym_server.remote_objects.program_messages import (
+    MAX_COMPILED_BYTES,
+    CommandEnded,
+    Compiled,
+    NotStarted,
+    RunCommand,
+    RunProgram,
+    Started,
+)
 from coding_gym_server.server.grading.compiled_programs import CompiledPrograms
 from coding_gym_server.server.grading.program_delivery import NotStartedError, ProgramDelivery
+from coding_gym_server.server.grading.submission_run import SubmissionRun
 from coding_gym_server.workspace.file_errors import FilesError
 
 REQUEST = RunProgram("print(1)", "", file="main.py")
@@ -33,9 +43,10 @@ def deliver(data: bytes, *, compiled: bytes | None = None) -> tuple[ProgramDeliv
         programs = CompiledPrograms(max_bytes=64 << 20)
         if compiled is not None:
             programs.put(REQUEST.code, REQUEST.file, compiled)
-        ours, theirs = socket.socketpair()
-        with ours, theirs:
-            delivery = ProgramDelivery(ours, REQUEST, programs)
+        submission, theirs = open_process()
+        ours = submission.connection
+        with submission, theirs:
+            delivery = ProgramDelivery(submission, REQUEST, programs)
             await delivery.send(1)
             sending = asyncio.create_task(asyncio.to_thread(send, theirs, data))
             # What nobody reads remains in the buffer.
@@ -51,6 +62,14 @@ def deliver(data: bytes, *, compiled: bytes | None = None) -> tuple[ProgramDeliv
             return delivery, programs.get(REQUEST.code, REQUEST.file), unread
 
     return asyncio.run(run())
+
+
+def open_process() -> tuple[SubmissionRun, socket.socket]:
+    """Return the run of a process, and its end of the connection."""
+    run = SubmissionRun.open()
+    theirs = socket.socket(fileno=os.dup(run.descriptors[0]))
+    run.close_descriptors()
+    return run, theirs
 
 
 def send(connection: socket.socket, data: bytes) -> None:
@@ -119,12 +138,30 @@ def test_reason_decides_whose_fault_it_is():
 @pytest.mark.parametrize("has_ended", [True, False])
 def test_program_that_cannot_be_sent_was_not_started(has_ended):
     async def run() -> None:
-        ours, theirs = socket.socketpair()
-        with ours, theirs:
+        submission, theirs = open_process()
+        with submission, theirs:
             if has_ended:
                 theirs.close()
             request = RunProgram("#" * (4 << 20), "")
-            await ProgramDelivery(ours, request, CompiledPrograms(max_bytes=1)).send(0.2)
+            await ProgramDelivery(submission, request, CompiledPrograms(max_bytes=1)).send(0.2)
 
     with pytest.raises(NotStartedError):
         asyncio.run(run())
+
+
+@pytest.mark.parametrize("is_command", [True, False])
+def test_only_the_process_of_a_command_tells_how_it_ended(is_command):
+    async def run() -> tuple[CommandEnded | None, bool]:
+        submission, theirs = open_process()
+        submission.ended = asyncio.get_running_loop().create_future()
+        request = RunCommand(("true",), "") if is_command else REQUEST
+        with submission, theirs:
+            delivery = ProgramDelivery(submission, request, CompiledPrograms(max_bytes=1))
+            await delivery.send(1)
+            await asyncio.to_thread(send, theirs, frame(Started()) + frame(CommandEnded(256, 5, 4, 0.5)))
+            await asyncio.wait({submission.ended}, timeout=2 if is_command else 0.1)
+            delivery.close()
+            return delivery.command, submission.ended.done()
+
+    command, has_ended = asyncio.run(run())
+    assert (command, has_ended) == ((CommandEnded(256, 5, 4, 0.5), True) if is_command else (None, False))

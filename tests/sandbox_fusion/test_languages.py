@@ -108,7 +108,7 @@ def test_compiled_program_and_its_compiler_have_results(run_code):
     answer = run_code("int main() { return x; }", language="cpp")
     assert (answer["status"], answer["compile_result"]["return_code"], answer["run_result"]) == ("Failed", 1, None)
     assert "was not declared" in answer["compile_result"]["stderr"]
-    answer = run_code("int main() { return 0; }", language="cpp", compile_timeout=0.001)
+    answer = run_code("#include <iostream>\nint main() { return 0; }", language="cpp", compile_timeout=0.001)
     assert answer["compile_result"]["status"] == "TimeLimitExceeded"
     # Which says nothing about the next request.
     assert run_code("int main() { return 0; }", language="cpp")["status"] == "Success"

@@ -144,7 +144,13 @@ class Kill(msgspec.Struct, tag=True):
 
 
 class End(msgspec.Struct, tag=True):
-    """Request to a submission root: kill all processes. The response is sent once all are reaped."""
+    """Request to a submission root: kill all processes. The response is sent once all are reaped.
+
+    Attributes:
+        keeps_worker: Whether the process that it has forked goes on. It is killed with the others if they multiply too fast.
+    """
+
+    keeps_worker: bool = False
 
 
 class CpuTime(msgspec.Struct, tag=True):
@@ -257,10 +263,12 @@ class Ended(msgspec.Struct, tag=True):
     """Response to ``End``.
 
     Attributes:
-        cpu_seconds: CPU time that the processes of the root have used, added up over all submissions.
+        cpu_seconds: CPU time that the processes of the root have used, added up over all submissions, without one that goes on.
+        has_worker: Whether the process that it has forked goes on.
     """
 
     cpu_seconds: float
+    has_worker: bool = False
 
 
 class UsageMeasured(msgspec.Struct, tag=True):

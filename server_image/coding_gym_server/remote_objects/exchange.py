@@ -253,6 +253,11 @@ class PeerConnection:
                     raise self._break(reason)
                 self._serve(message)
 
+    @property
+    def connection(self) -> socket.socket:
+        """The socket, for a caller that speaks another protocol from now on."""
+        return self._socket
+
     def close(self) -> None:
         """Close this end."""
         self.is_broken = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = ["MAX_COMPILED_BYTES", "Compiled", "NotStarted", "RunCommand", "RunProgram", "Started"]
+__all__ = ["MAX_COMPILED_BYTES", "CommandEnded", "Compiled", "NotStarted", "RunCommand", "RunProgram", "Started"]
 
 MAX_COMPILED_BYTES = 8 << 20
 """Maximum size of the code of ``Compiled``, which the server receives."""
@@ -43,14 +43,18 @@ class RunProgram(_Struct, tag=1, frozen=True):
 
 
 class RunCommand(_Struct, tag=14, frozen=True):
-    """Replace the process by another program. Not answered, except with ``Started`` or ``NotStarted``.
+    """Run another program in a child process, and report with ``CommandEnded`` how it ended.
+
+    Before that, it is answered with ``Started``, or instead of either with ``NotStarted``. Afterwards, the process waits for
+    the next command, and for nothing else.
 
     Attributes:
         command: The program, a path or a name to look up, and its arguments.
-        stdin: As in ``RunProgram``.
+        stdin: As in ``RunProgram``; a command that is not the first one has an empty one if it is None.
         variables: Environment variables to add.
         max_memory_bytes: As in ``RunProgram``.
         stack_bytes: Maximum size of the stack of its first thread.
+        has_streams: Whether its stdout and stderr pass along. Those of the first command are those of the process.
     """
 
     command: tuple[str, ...]
@@ -58,6 +62,11 @@ class RunCommand(_Struct, tag=14, frozen=True):
     variables: dict[str, str] = {}
     max_memory_bytes: int | None = None
     stack_bytes: int = 8 << 20
+    has_streams: bool = False
+
+    @property
+    def DESCRIPTORS(self) -> int:
+        return 2 * self.has_streams
 
 
 class Started(_Struct, tag=16, frozen=True):
@@ -74,6 +83,22 @@ class NotStarted(_Struct, tag=17, frozen=True):
 
     reason: str
     number: int = 0
+
+
+class CommandEnded(_Struct, tag=18, frozen=True):
+    """How a command ended.
+
+    Attributes:
+        status: Its wait status.
+        peak_bytes: The most memory that it, or a child that it has waited for, had in use.
+        shared_bytes: The most memory that the process had in use, which a child has at first.
+        cpu_seconds: CPU time that the process and all its commands so far have used.
+    """
+
+    status: int
+    peak_bytes: int
+    shared_bytes: int
+    cpu_seconds: float
 
 
 class Compiled(_Struct, tag=15, frozen=True):

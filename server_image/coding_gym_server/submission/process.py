@@ -40,6 +40,7 @@ from coding_gym_server.remote_objects.program_messages import RunCommand, RunPro
 from coding_gym_server.remote_objects.values import Tag
 from coding_gym_server.submission import programs
 from coding_gym_server.submission.asking import run_questions
+from coding_gym_server.submission.commands import run_commands
 from coding_gym_server.submission.plain_run import run_plain
 from coding_gym_server.submission.programs import SOURCE_NAME
 from coding_gym_server.workspace.layout import PRIVATE, Layout
@@ -135,7 +136,7 @@ class SubmissionProcess:
             case RunProgram():
                 programs.run_program(request, self._connection.tell)
             case RunCommand():
-                programs.execute_command(request, self._connection.tell)
+                run_commands(request, self._connection.connection, self._layout.work)
         raise ValueError(type(request).__name__)
 
     def _load(self, code: str, entry_point: str | None, imports: tuple[str, ...]) -> Reply:

@@ -1,4 +1,4 @@
-"""Programs: runs the source of one in the process of a submission, or another program in its place."""
+"""Python programs: runs the source of one in the process of a submission."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import marshal
 import os
 import random
 import resource
-import signal
 import sys
 import threading
 import traceback
@@ -24,17 +23,15 @@ from typing import Any, NoReturn
 
 from coding_gym_server.ipc.streams import flush_streams, open_stream
 from coding_gym_server.ipc.text import source_lines
-from coding_gym_server.linux.stack import limit_stack
 from coding_gym_server.remote_objects.program_messages import (
     MAX_COMPILED_BYTES,
     Compiled,
     NotStarted,
-    RunCommand,
     RunProgram,
     Started,
 )
 
-__all__ = ["BYTE_ORDER_MARK", "SOURCE_NAME", "execute_command", "format_error", "remember_source", "run_program"]
+__all__ = ["BYTE_ORDER_MARK", "SOURCE_NAME", "format_error", "open_input", "preparation", "remember_source", "run_program"]
 
 SOURCE_NAME = "<submission>"
 """Name of source code that has no file."""
@@ -43,7 +40,6 @@ BYTE_ORDER_MARK = "\ufeff"
 """What the text of some files begins with, and no source code."""
 
 _MAIN = "main.py"
-_NOT_EXECUTABLE, _NOT_FOUND = 126, 127
 
 _Tell = Callable[[Started | NotStarted | Compiled], None]
 """Sends the server a message, which it trusts, because nothing of a program has been executed before."""
@@ -61,8 +57,9 @@ def run_program(request: RunProgram, tell: _Tell) -> NoReturn:
     remember_source(source, file_name)
     sys.argv = [request.file or _MAIN, *request.arguments]
     exit_code = request.error_code
-    with _preparation(tell):
-        _set_stdin(request.stdin)
+    with preparation(tell):
+        if request.stdin is not None:
+            os.dup2(open_input(request.stdin), 0)
         # The original stream keeps the buffer open when a program wraps it in a stream of its own.
         sys.stdin = open_stream(0)
         setattr(sys, "__stdin__", sys.stdin)  # noqa: B010 - it is final for type checkers
@@ -85,29 +82,6 @@ def run_program(request: RunProgram, tell: _Tell) -> NoReturn:
         _end(exit_code, main, "" if request.keeps_file else request.file)
 
 
-def execute_command(request: RunCommand, tell: _Tell) -> NoReturn:
-    """Replace the process by another program; exit as a shell does if that fails.
-
-    Args:
-        request: The program.
-        tell: Called before it is executed.
-    """
-    with _preparation(tell):
-        _set_stdin(request.stdin)
-    try:
-        for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):
-            # Python ignores the latter two, and programs would inherit that.
-            signal.signal(number, signal.SIG_DFL)
-        _limit_memory(request.max_memory_bytes)
-        limit_stack(request.stack_bytes)
-        os.execvpe(request.command[0], request.command, {**os.environ, **request.variables})
-    except (OSError, ValueError, OverflowError, MemoryError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        sys.stderr.write(f"{request.command[0]}: {reason}\n")
-        flush_streams()
-        os._exit(_NOT_FOUND if isinstance(error, FileNotFoundError) else _NOT_EXECUTABLE)
-
-
 def format_error(error: BaseException, name: str = SOURCE_NAME) -> list[str]:
     """Return the traceback of an exception, from the first line of the source code with a name, if it has one there."""
     trace = error.__traceback__
@@ -125,8 +99,12 @@ def remember_source(code: str, name: str = SOURCE_NAME) -> None:
 
 
 @contextlib.contextmanager
-def _preparation(tell: _Tell) -> Iterator[None]:
-    """Tell the server how the preparation of a program ended, and end the process if it failed."""
+def preparation(tell: Callable[[Started | NotStarted], None]) -> Iterator[None]:
+    """Tell the server how the preparation of a program ended, and end the process if it failed.
+
+    Args:
+        tell: Sends the server a message.
+    """
     try:
         yield
     except BaseException as error:  # noqa: BLE001 - whatever happens here is not the program's fault
@@ -182,14 +160,13 @@ def _compiled(request: RunProgram, source: str, name: str, tell: _Tell) -> types
     return code
 
 
-def _set_stdin(text: str | None) -> None:
-    if text is None:
-        return
+def open_input(text: str) -> int:
+    """Return a descriptor of a new file in memory with the input of a program."""
     descriptor = os.memfd_create("stdin")
     with open(descriptor, "wb", closefd=False) as file:
         file.write(text.encode("utf-8", "surrogatepass"))
     os.lseek(descriptor, 0, os.SEEK_SET)
-    os.dup2(descriptor, 0)
+    return descriptor
 
 
 def _limit_memory(limit: int | None) -> None:

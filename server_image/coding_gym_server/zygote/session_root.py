@@ -86,9 +86,9 @@ from coding_gym_server.zygote.file_opener import FileOpener
 from coding_gym_server.zygote.interrupt import end_loop, interrupt
 from coding_gym_server.zygote.spawner import Spawner
 
-__all__ = ["ForkSlot", "Forked", "SessionRoot"]
+__all__ = ["CONVERGENCE_SECONDS", "ForkSlot", "Forked", "SessionRoot"]
 
-_CONVERGENCE_SECONDS = 1.0
+CONVERGENCE_SECONDS = 1.0
 """CPU time of the root after which processes that multiply while they are killed are killed together with the rest of the tree.
 
 On a busy machine, others take the time of a wall clock."""
@@ -759,7 +759,7 @@ class SessionRoot(ProcessRoot):
             self._kill_at_once(slot)
             self._doomed |= dict.fromkeys(killed, slot)
             return
-        deadline = time.process_time() + _CONVERGENCE_SECONDS
+        deadline = time.process_time() + CONVERGENCE_SECONDS
         killed = set()
         # A process with a pending SIGKILL forks no more. One that forks and exits may be missed each time, but not its child,
         # which becomes one of the root.

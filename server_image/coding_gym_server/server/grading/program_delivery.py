@@ -1,4 +1,4 @@
-"""Delivery of a program to the process that runs it, and what the process tells before it does."""
+"""Delivery of a program to the process that runs it, and what the process tells of it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import socket
 import msgspec
 
 from coding_gym_server.ipc.channel import HEADER
+from coding_gym_server.ipc.messages import WorkerExited
 from coding_gym_server.protocol.errors import DECODING_ERRORS
 from coding_gym_server.remote_objects.program_messages import (
     MAX_COMPILED_BYTES,
+    CommandEnded,
     Compiled,
     NotStarted,
     RunCommand,
@@ -19,6 +21,7 @@ from coding_gym_server.remote_objects.program_messages import (
     Started,
 )
 from coding_gym_server.server.grading.compiled_programs import CompiledPrograms
+from coding_gym_server.server.grading.submission_run import SubmissionRun
 from coding_gym_server.workspace.file_errors import STORAGE_ERRORS, FilesError
 
 __all__ = ["NotStartedError", "ProgramDelivery"]
@@ -28,7 +31,7 @@ _MAX_OVERHEAD_BYTES = 16
 _READ_BYTES = 65_536
 
 _first_messages = msgspec.msgpack.Decoder(Started | NotStarted)
-_second_messages = msgspec.msgpack.Decoder(Compiled)
+_second_messages = msgspec.msgpack.Decoder(Compiled | CommandEnded | NotStarted)
 
 
 class NotStartedError(RuntimeError):
@@ -41,17 +44,23 @@ class NotStartedError(RuntimeError):
 class ProgramDelivery:
     """Sends a program to the process that runs it, and receives what the process tells before it executes anything of it.
 
-    Nothing is read that the process sends later, because the program could have forged it.
+    Nothing is read that the process sends later, because the program could have forged it, unless it is a command, which runs
+    in another process.
 
     Args:
-        connection: The connection with the process.
+        run: The process.
         request: The program. If it has been compiled before, so is what is sent; if it has not, the compiled one is kept.
         compiled: Compiled programs.
+
+    Attributes:
+        command: How a command has ended; None if it has not, or its process has.
     """
 
-    def __init__(self, connection: socket.socket, request: RunProgram | RunCommand, compiled: CompiledPrograms) -> None:
-        connection.setblocking(False)
-        self._connection = connection
+    def __init__(self, run: SubmissionRun, request: RunProgram | RunCommand, compiled: CompiledPrograms) -> None:
+        run.connection.setblocking(False)
+        self._run = run
+        self._connection = run.connection
+        self.command: CommandEnded | None = None
         self._loop = asyncio.get_running_loop()
         self._compiled = compiled
         self._new: RunProgram | None = None
@@ -61,6 +70,8 @@ class ProgramDelivery:
                 self._new = request
             else:
                 request = msgspec.structs.replace(request, compiled=code)
+        elif run.has_run:
+            request = msgspec.structs.replace(request, has_streams=True)
         self._request = request
         self._received = bytearray()
         self._expected = HEADER.size
@@ -78,15 +89,19 @@ class ProgramDelivery:
         """
         try:
             body = msgspec.msgpack.encode(self._request)
+            data = HEADER.pack(len(body)) + body
+            # The process has received those of its first program already.
+            sent = socket.send_fds(self._connection, [data], self._run.descriptors) if self._run.descriptors else 0
+            self._run.close_descriptors()
             async with asyncio.timeout(timeout):
-                await self._loop.sock_sendall(self._connection, HEADER.pack(len(body)) + body)
+                await self._loop.sock_sendall(self._connection, memoryview(data)[sent:])
         except TimeoutError:
             reason = f"its process did not receive it within {timeout:.1f} s"
             raise NotStartedError(reason) from None
         except (OSError, ValueError, MemoryError) as error:
             reason = f"it could not be sent to its process: {error or type(error).__name__}"
             raise NotStartedError(reason) from error
-        if self._new is not None:
+        if self._has_more:
             # What is compiled may not fit into the buffer of the connection.
             self._loop.add_reader(self._connection.fileno(), self._read)
 
@@ -114,9 +129,14 @@ class ProgramDelivery:
 
     def close(self) -> None:
         """Stop receiving, before the connection is closed. Idempotent."""
-        if self._new is not None and self._connection.fileno() >= 0:
+        if self._has_more and self._connection.fileno() >= 0:
             self._loop.remove_reader(self._connection.fileno())
         self._is_over = True
+
+    @property
+    def _has_more(self) -> bool:
+        """Whether a second message follows the first one."""
+        return self._new is not None or isinstance(self._request, RunCommand)
 
     def _read(self) -> None:
         while not self._is_over:
@@ -142,7 +162,19 @@ class ProgramDelivery:
         with contextlib.suppress(*DECODING_ERRORS):
             if self._first is None:
                 self._first = _first_messages.decode(body)
-                return self._new is not None and isinstance(self._first, Started)
-            if self._new is not None and (code := _second_messages.decode(body).code):
-                self._compiled.put(self._new.code, self._new.file, code)
+                return self._has_more and isinstance(self._first, Started)
+            self._take_second(_second_messages.decode(body))
         return False
+
+    def _take_second(self, message: Compiled | CommandEnded | NotStarted) -> None:
+        if isinstance(message, Compiled):
+            if self._new is not None and message.code:
+                self._compiled.put(self._new.code, self._new.file, message.code)
+        elif not isinstance(self._request, RunCommand):
+            return
+        elif isinstance(message, NotStarted):
+            self._first = message
+        elif not self._run.ended.done():
+            self.command = message
+            exited = WorkerExited(message.status, peak_bytes=message.peak_bytes, shared_bytes=message.shared_bytes)
+            self._run.ended.set_result(exited)

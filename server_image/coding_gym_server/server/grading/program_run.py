@@ -16,7 +16,7 @@ __all__ = ["MemoryLimit", "Program", "ProgramRun", "peak_bytes_of", "program_fil
 
 
 _FORKED_BYTES = 8 << 20
-"""Memory that a process has in use beside that of its root before it is replaced by another program."""
+"""Memory that a new process may have in use beside that of the one that it was made by, before it executes another program."""
 
 
 def program_file(files: Collection[str]) -> str:
@@ -61,7 +61,7 @@ def peak_bytes_of(exited: WorkerExited, request: RunProgram | RunCommand) -> int
     if isinstance(request, RunProgram):
         # A fork of its root.
         return max(0, exited.peak_bytes - exited.shared_bytes)
-    # If it is less, the process may have had that before it was replaced.
+    # If it is less, the process may have had that before.
     return exited.peak_bytes if exited.peak_bytes > exited.shared_bytes + _FORKED_BYTES else 0
 
 

@@ -26,6 +26,8 @@ from coding_gym_server.ipc.messages import (
 )
 from coding_gym_server.ipc.zygote_messages import SUBMISSION
 from coding_gym_server.protocol.grading import FileContent, GradingLimits
+from coding_gym_server.remote_objects.program_messages import CommandEnded, RunCommand
+from coding_gym_server.server.grading.program_run import Program
 from coding_gym_server.server.grading.submission_run import LimitWatch, RunLimits, SubmissionRun, TalkEnds
 from coding_gym_server.server.supervisor.systems import SessionSystem
 from coding_gym_server.server.supervisor.zygote_handle import ForkError, ZygoteHandle
@@ -66,7 +68,7 @@ class SubmissionHost:
         self._root: AsyncChannel[FromProcess] | None = None
         self._ended: asyncio.Future[WorkerExited] | None = None
         self._has_files = False
-        self._ahead: SubmissionRun | None = None
+        self._waiting: SubmissionRun | None = None
 
     @classmethod
     async def start(cls, system: SessionSystem, libraries: frozenset[str], *, zygote: ZygoteHandle) -> SubmissionHost:
@@ -112,12 +114,12 @@ class SubmissionHost:
 
     def kill(self) -> None:
         """Kill all processes of the submission without waiting for their end."""
-        self._drop_ahead()
+        self._drop_waiting()
         self._kill()
 
     def close(self) -> None:
         """End the processes, which does not wait for them. The files remain until they are removed."""
-        self._drop_ahead()
+        self._drop_waiting()
         if self._root is not None:
             self._root.close()
             self._root = None
@@ -132,26 +134,45 @@ class SubmissionHost:
         return directory
 
     async def open_run(
-        self,
-        files: Mapping[str, str | FileContent],
-        *,
-        max_stdout_chars: int,
-        max_stderr_chars: int,
-        talk: TalkEnds | None = None,
+        self, files: Mapping[str, str | FileContent], *, max_stdout_chars: int, max_stderr_chars: int
     ) -> SubmissionRun:
         """Write the files of a submission, the only ones, and open the descriptors of its process.
 
         Args:
             files: Initial content of the working directory.
-            talk: Its stdin and stdout, if it talks with another process.
             max_stdout_chars: Maximum number of characters that are kept of its stdout.
             max_stderr_chars: Maximum number of characters that are kept of its stderr.
         """
-        if self._has_files:
-            await self.empty()
+        await self.empty()
         await self.write(files)
-        run = SubmissionRun.open(talk)
+        run = SubmissionRun.open()
         run.begin(max_stdout_chars=max_stdout_chars, max_stderr_chars=max_stderr_chars)
+        return run
+
+    async def start_run(self, program: Program, talk: TalkEnds | None = None) -> SubmissionRun:
+        """Return a process that waits for a program, whose files are the only ones.
+
+        Args:
+            program: The program.
+            talk: Its stdin and stdout, if it talks with another process.
+
+        Raises:
+            FilesError: If one of the files cannot be written.
+            ForkError: If processes or memory are exhausted.
+            ChannelClosedError: If the root died.
+            TimeoutError: If it does not respond.
+        """
+        waiting = self._take_waiting(for_command=isinstance(program.request, RunCommand)) if talk is None else None
+        run = waiting or SubmissionRun.open(talk)
+        try:
+            await self.empty()
+            # The process waits for its program.
+            forking = [] if waiting else [self.fork(run)]
+            await asyncio.gather(*forking, self.write(program.files))
+        except BaseException:
+            run.close()
+            raise
+        run.begin(max_stdout_chars=program.max_stdout_chars, max_stderr_chars=program.max_stderr_chars)
         return run
 
     async def write(self, files: Mapping[str, str | FileContent]) -> None:
@@ -168,7 +189,7 @@ class SubmissionHost:
             ChannelClosedError: If the root died.
             TimeoutError: If it does not respond.
         """
-        if self._ahead is not None:
+        if self._waiting is not None:
             return
         run = SubmissionRun.open()
         try:
@@ -176,23 +197,27 @@ class SubmissionHost:
         except BaseException:
             run.close()
             raise
-        self._ahead = run
+        self._waiting = run
 
-    def take_ahead(self) -> SubmissionRun | None:
-        """Return the process that waits for a submission, None if there is none, or it has been killed."""
-        if self._ahead is not None and self._ahead.ended.done():
-            self._drop_ahead()
-        waiting, self._ahead = self._ahead, None
+    def _take_waiting(self, *, for_command: bool) -> SubmissionRun | None:
+        """Return the process that waits for a submission, None if there is none, or it has been killed.
+
+        Args:
+            for_command: Whether it may be one that has run commands.
+        """
+        if self._waiting is not None and (self._waiting.ended.done() or self._waiting.has_run > for_command):
+            self._drop_waiting()
+        waiting, self._waiting = self._waiting, None
         return waiting
 
-    def _drop_ahead(self) -> None:
-        if self._ahead is not None:
-            self._ahead.close()
-            self._ahead = None
+    def _drop_waiting(self) -> None:
+        if self._waiting is not None:
+            self._waiting.close()
+            self._waiting = None
 
     async def fork(self, run: SubmissionRun) -> None:
         """Fork the process of a submission, which replaces one that waits."""
-        self._drop_ahead()
+        self._drop_waiting()
         self.is_recycling = True
         try:
             answer = await self._ask(ForkWorker(has_stdin=run.has_stdin), run.descriptors)
@@ -206,7 +231,8 @@ class SubmissionHost:
         run.ended = self._ended = asyncio.get_running_loop().create_future()
 
     async def clean_up(self) -> None:
-        """Remove files in memory, which must not remain until the next submission."""
+        """Remove files in memory, which must not remain until the next submission, and end a process that waits."""
+        self._drop_waiting()
         try:
             await self.empty()
         except OSError:
@@ -214,20 +240,36 @@ class SubmissionHost:
             self.close()
 
     async def empty(self) -> None:
-        """Remove what a submission and its tests have left.
+        """Remove what a submission and its tests have left, if there has been one.
 
         Raises:
             OSError: If something cannot be removed.
         """
-        if not self.directory.empty_if_bare():
+        if self._has_files and not self.directory.empty_if_bare():
             await in_thread(self.directory.empty)
         self._has_files = False
 
-    async def end(self, run: SubmissionRun) -> float:
-        """Kill all remaining processes; returns the CPU time used, in seconds."""
-        answer = await self._ask(End())
+    async def end(self, run: SubmissionRun, command: CommandEnded | None = None) -> float:
+        """Kill all remaining processes; returns the CPU time used, in seconds.
+
+        Args:
+            run: The process.
+            command: How its command has ended; None if it has run none, or may have exited. It waits for the next one.
+        """
+        ended: asyncio.Future[WorkerExited] = asyncio.get_running_loop().create_future()
+        if command is not None:
+            # Its process may exit from now on.
+            self._ended = ended
+        answer = await self._ask(End(keeps_worker=command is not None))
         assert isinstance(answer, Ended)
-        return answer.cpu_seconds - run.cpu_before
+        used = answer.cpu_seconds
+        if command is not None and answer.has_worker:
+            used += command.cpu_seconds
+            # Without descriptors, another process is forked.
+            with contextlib.suppress(OSError):
+                self._waiting = run.again(used)
+                self._waiting.ended = ended
+        return used - run.cpu_before
 
     def watch(
         self,

@@ -84,9 +84,11 @@ class SubmissionRun:
         connection: The tests' end of the connection with it.
         stdout: Capture of its stdout.
         stderr: Capture of its stderr.
-        descriptors: Those that its process receives: its end of the connection, stdout, stderr and, of one that talks, stdin.
-        cpu_before: CPU time used by earlier processes, in seconds.
-        ended: How it has exited, once it has been forked; fails with ``ChannelClosedError`` if its root dies.
+        descriptors: Those that its process receives: its end of the connection, stdout, stderr and, of one that talks, stdin;
+            stdout and stderr only if it has run a command before.
+        cpu_before: CPU time used by earlier processes and commands, in seconds.
+        has_run: Whether it has run a command before.
+        ended: How it, or its command, has exited, once it has been forked; fails with ``ChannelClosedError`` if its root dies.
     """
 
     connection: socket.socket
@@ -94,6 +96,7 @@ class SubmissionRun:
     stderr: OutputCapture
     descriptors: tuple[int, ...]
     cpu_before: float = 0.0
+    has_run: bool = False
     ended: asyncio.Future[WorkerExited] = field(init=False)
     _read_timer: asyncio.TimerHandle | None = field(init=False, default=None)
 
@@ -111,6 +114,16 @@ class SubmissionRun:
             os.close(out_write)
             descriptors = (descriptors[0], os.dup(talk.stdout), err_write, os.dup(talk.stdin))
         return cls(ours, OutputCapture(out_read, max_chars=0), OutputCapture(err_read, max_chars=0), descriptors)
+
+    def again(self, cpu_before: float) -> SubmissionRun:
+        """Return the run of the next command of the same process, with pipes of its own.
+
+        Args:
+            cpu_before: CPU time used by earlier processes and commands, in seconds.
+        """
+        (out_read, out_write), (err_read, err_write) = open_output_pipes()
+        captures = OutputCapture(out_read, max_chars=0), OutputCapture(err_read, max_chars=0)
+        return SubmissionRun(self.connection.dup(), *captures, (out_write, err_write), cpu_before, has_run=True)
 
     @property
     def has_stdin(self) -> bool:

@@ -31,6 +31,7 @@ from coding_gym_server.protocol.grading import (
     UnitTests,
     VerdictOutcome,
 )
+from coding_gym_server.remote_objects.program_messages import RunProgram
 from coding_gym_server.server.grading.agreement import PlainRun, agreed, faithful, reason_of
 from coding_gym_server.server.grading.builds import Builds
 from coding_gym_server.server.grading.compiled_programs import CompiledPrograms
@@ -38,7 +39,7 @@ from coding_gym_server.server.grading.faithful.question_cache import QuestionCac
 from coding_gym_server.server.grading.faithful.questions import Questions, make_questions
 from coding_gym_server.server.grading.grading_slots import StartDeadline
 from coding_gym_server.server.grading.not_run import not_run
-from coding_gym_server.server.grading.program_delivery import ProgramDelivery
+from coding_gym_server.server.grading.program_delivery import NotStartedError, ProgramDelivery
 from coding_gym_server.server.grading.program_run import Program, ProgramRun, peak_bytes_of
 from coding_gym_server.server.grading.program_tests import ProgramTests, Talked
 from coding_gym_server.server.grading.submission_host import ANSWER_TIMEOUT_SECONDS, SubmissionHost
@@ -446,34 +447,52 @@ class GradingWorker:
             NotStartedError: If it was not started.
             FilesError: If one of its files cannot be written.
         """
+        run = await self._host.start_run(program, talk)
+        try:
+            return await self._complete(run, program, compiled, deadline, keeps=talk is None)
+        except NotStartedError:
+            if not run.has_run:
+                raise
+        # The command before has ended the process.
+        return await self._complete(await self._host.start_run(program), program, compiled, deadline, keeps=True)
+
+    async def _complete(
+        self, run: SubmissionRun, program: Program, compiled: CompiledPrograms, deadline: StartDeadline, *, keeps: bool
+    ) -> ProgramRun:
+        """Let a process run a program, and return how it ended.
+
+        Args:
+            run: The process.
+            program: The program.
+            compiled: Programs that have been compiled before.
+            deadline: Until when it must have been started.
+            keeps: Whether the process of a command waits for the next one.
+
+        Raises:
+            NotStartedError: If it was not started.
+            FilesError: If its file cannot be written.
+        """
         began = time.perf_counter()
-        limits = {"max_stdout_chars": program.max_stdout_chars, "max_stderr_chars": program.max_stderr_chars}
-        ahead = self._host.take_ahead() if talk is None else None
-        with ahead or await self._host.open_run(program.files, **limits, talk=talk) as run:
-            if ahead is None:
-                await self._host.fork(run)
-            else:
-                await self._host.write(program.files)
-                run.begin(**limits)
+        with run, contextlib.closing(ProgramDelivery(run, program.request, compiled)) as delivery:
             if program.ends_with_excess:
                 run.stdout.on_excess = self._host.kill
-            with contextlib.closing(ProgramDelivery(run.connection, program.request, compiled)) as delivery:
-                await delivery.send(deadline.within(ANSWER_TIMEOUT_SECONDS))
-                with self._host.watch(program.limits, run, has_started=delivery.has_started, roots=self._roots) as watch:
-                    exited = await watch.over(run.ended)
-                seconds = time.perf_counter() - began
-                cpu_seconds = await self._host.end(run)
-                delivery.check_started()
+            await delivery.send(deadline.within(ANSWER_TIMEOUT_SECONDS))
+            with self._host.watch(program.limits, run, has_started=delivery.has_started, roots=self._roots) as watch:
+                exited = await watch.over(run.ended)
+            seconds = time.perf_counter() - began
+            cpu_seconds = await self._host.end(run, delivery.command if keeps else None)
+            delivery.check_started()
             stdout, stderr = run.take_output()
             is_truncated = run.stdout.is_truncated
         files: Mapping[str, bytes] = {}
         refused: tuple[str, ...] = ()
         if program.fetch:
             files, refused = await in_thread(read_files, self._host.directory.work, program.fetch)
+        is_peak_known = isinstance(program.request, RunProgram) or delivery.command is not None
         return ProgramRun(
             exit_code=os.waitstatus_to_exitcode(exited.status) if exited is not None else -signal.SIGKILL,
             expired=watch.expired,
-            peak_bytes=peak_bytes_of(exited, program.request) if exited is not None else 0,
+            peak_bytes=peak_bytes_of(exited, program.request) if exited is not None and is_peak_known else 0,
             kill_reason=self._kill_reason,
             stdout=stdout,
             is_truncated=is_truncated,
