@@ -18,13 +18,14 @@ import pytest
 
 from coding_gym.client.session import SessionHttp
 from coding_gym.errors import ProviderUnavailableError
-from coding_gym.sandbox import Sandbox, start_sandbox
+from coding_gym.sandbox import Sandbox
 from coding_gym.sandbox.config import SandboxConfig
 from coding_gym.sandbox.docker.cleanup import our_containers
 from coding_gym.sandbox.docker.engine import connect_to_engine
 from coding_gym.sandbox.ownership import OwnerProcess
 from coding_gym.sandbox.pool import SandboxPool
 from coding_gym_server.protocol import Observation, ResetOptions, StepAction, StepRequest
+from tests.support.lasting_sandbox import lasting_sandbox
 from tests.support.requirements import require_display, require_docker
 from tests.support.timing import eventually
 
@@ -158,10 +159,10 @@ def sandbox_of() -> Iterator[Callable[..., Sandbox]]:
         started: dict[SandboxConfig, Sandbox] = {}
 
         def get(**options: Any) -> Sandbox:
-            # The idle timeout is long, so that the sandbox does not end while other tests run.
-            config = SandboxConfig(**{"preload": (), "sessions": 16, "idle_timeout": 3600, **options})
+            options = {"preload": (), "sessions": 16, **options}
+            config = SandboxConfig(**options)
             if config not in started:
-                started[config] = stack.enter_context(contextlib.closing(start_sandbox(config)))
+                started[config] = stack.enter_context(lasting_sandbox(**options))
             return started[config]
 
         yield get

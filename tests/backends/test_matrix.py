@@ -12,8 +12,10 @@ import pytest
 
 from coding_gym.client.session import Session
 from coding_gym.sandbox import Sandbox
+from coding_gym.sandbox.config import SandboxConfig
 from coding_gym_server.protocol import ObservationData, ResetOptions, StepAction, StepRequest
 from tests.backends.conformance import BEHAVIORS, SECTIONS, Behavior
+from tests.support.lasting_sandbox import lasting_sandbox
 
 pytestmark = pytest.mark.docker
 
@@ -35,12 +37,9 @@ _PATIENCE = 60.0
 
 @pytest.fixture(scope="module")
 def backend_sandbox(docker_engine):
-    from coding_gym.sandbox import start_sandbox
-    from coding_gym.sandbox.config import SandboxConfig
-
-    sandbox = start_sandbox(SandboxConfig(provider="docker", sessions=8, packages=("numpy", "pandas", "smolagents")))
-    yield sandbox
-    sandbox.close()
+    preload = SandboxConfig().preload
+    with lasting_sandbox(provider="docker", preload=preload, sessions=8, packages=("numpy", "pandas", "smolagents")) as sandbox:
+        yield sandbox
 
 
 class Trial:

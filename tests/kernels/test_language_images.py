@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import pytest
 
-from coding_gym import CodeInterpreter, SandboxConfig
-from coding_gym.sandbox import start_sandbox
+from coding_gym import CodeInterpreter
 from coding_gym.tasks import Grader, ProgramCase, Programs, Task
 from coding_gym_server.languages import distributions_of, packages_of
+from tests.support.lasting_sandbox import lasting_sandbox
 
 pytestmark = pytest.mark.docker
 
@@ -19,8 +17,7 @@ _PATIENCE = 60.0
 
 @pytest.fixture(scope="module")
 def languages_sandbox(docker_engine):
-    config = SandboxConfig(provider="docker", preload=(), sessions=8, languages=LANGUAGES)
-    with contextlib.closing(start_sandbox(config)) as sandbox:
+    with lasting_sandbox(provider="docker", sessions=8, languages=LANGUAGES) as sandbox:
         yield sandbox
 
 

@@ -11,13 +11,12 @@ from typing import Any
 import docker
 import pytest
 
-from coding_gym.sandbox import start_sandbox
-from coding_gym.sandbox.config import SandboxConfig
 from coding_gym.sandbox.docker import provider
 from coding_gym.sandbox.docker.cleanup import remove_container
 from coding_gym.sandbox.docker.images import ensure_image
 from coding_gym.sandbox.docker.provider import LABEL_OWNER
 from coding_gym.sandbox.ownership import OwnerProcess
+from tests.support.lasting_sandbox import lasting_sandbox
 from tests.support.running_server import is_healthy
 from tests.support.timing import eventually
 
@@ -92,9 +91,7 @@ def small(run_by_hand: Callable[..., Server]) -> Server:
 @pytest.fixture(scope="session")
 def provided(docker_engine: docker.DockerClient) -> Iterator[Server]:
     """Container of the docker provider: hardened, with a token."""
-    # Tests of other files may run in the meantime.
-    config = SandboxConfig(provider="docker", transport="tcp", sessions=16, preload=(), idle_timeout=3600)
-    with contextlib.closing(start_sandbox(config)) as sandbox:
+    with lasting_sandbox(provider="docker", transport="tcp", sessions=16) as sandbox:
         yield Server(sandbox.address.url, sandbox.address.headers)
 
 

@@ -6,17 +6,15 @@ import contextlib
 
 import pytest
 
-from coding_gym.sandbox import start_sandbox
-from coding_gym.sandbox.config import SandboxConfig
 from tests.security.attack import Inside, unrefused
+from tests.support.lasting_sandbox import lasting_sandbox
 
 pytestmark = pytest.mark.docker
 
 
 @pytest.fixture(scope="module", params=["unix", "tcp"])
 def box(docker_engine, request):
-    config = SandboxConfig(provider="docker", transport=request.param, preload=(), pids_limit=64, mem="512m", disk="16m")
-    with contextlib.closing(start_sandbox(config)) as sandbox:
+    with lasting_sandbox(provider="docker", transport=request.param, pids_limit=64, mem="512m", disk="16m") as sandbox:
         yield sandbox
 
 

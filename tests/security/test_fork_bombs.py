@@ -14,6 +14,7 @@ from coding_gym.sandbox import start_sandbox
 from coding_gym.sandbox.config import SandboxConfig
 from coding_gym_server.protocol import Outcome
 from tests.security.attack import Inside
+from tests.support.lasting_sandbox import lasting_sandbox
 from tests.support.sandbox_processes import processes_of, server_of
 from tests.support.side_by_side import check_side_by_side
 from tests.support.timing import eventually, promptly
@@ -36,8 +37,7 @@ BOMBS = {
 
 @pytest.fixture(scope="module")
 def box(provider):
-    config = SandboxConfig(provider=provider, preload=(), sessions=4, pids_limit=128)
-    with contextlib.closing(start_sandbox(config)) as sandbox, contextlib.ExitStack() as net:
+    with lasting_sandbox(provider=provider, sessions=4, pids_limit=128) as sandbox, contextlib.ExitStack() as net:
         if provider == "local":
             net.enter_context(caught_in_a_net(sandbox))
         yield sandbox

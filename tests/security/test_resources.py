@@ -11,6 +11,7 @@ from coding_gym.sandbox import start_sandbox
 from coding_gym.sandbox.config import SandboxConfig
 from coding_gym_server.protocol import Outcome
 from tests.security.attack import Inside
+from tests.support.lasting_sandbox import lasting_sandbox
 from tests.support.side_by_side import check_side_by_side
 from tests.support.timing import eventually, promptly
 
@@ -21,7 +22,7 @@ MEMORY = {"mem": "384m", "disk": "256m", "shm_size": "128m"}
 
 @pytest.fixture(scope="module")
 def box(provider):
-    with contextlib.closing(start_sandbox(SandboxConfig(provider=provider, preload=(), sessions=6, **MEMORY))) as sandbox:
+    with lasting_sandbox(provider=provider, sessions=6, **MEMORY) as sandbox:
         yield sandbox
 
 

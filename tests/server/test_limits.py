@@ -14,6 +14,7 @@ import pytest
 from coding_gym.sandbox import start_sandbox
 from coding_gym.sandbox.config import SandboxConfig
 from coding_gym_server.protocol import Outcome
+from tests.support.lasting_sandbox import lasting_sandbox
 from tests.support.sandbox_processes import server_of
 from tests.support.timing import eventually, promptly
 
@@ -420,8 +421,7 @@ def test_step_ends_while_child_holds_pipes(session):
 
 @pytest.fixture(scope="module")
 def small_sandbox(provider):
-    config = SandboxConfig(provider=provider, sessions=2, mem="512m", disk="64m", preload=())
-    with contextlib.closing(start_sandbox(config)) as sandbox:
+    with lasting_sandbox(provider=provider, sessions=2, mem="512m", disk="64m") as sandbox:
         yield sandbox
 
 

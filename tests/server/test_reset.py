@@ -10,6 +10,7 @@ import pytest
 
 from coding_gym.sandbox import start_sandbox
 from coding_gym.sandbox.config import SandboxConfig
+from tests.support.lasting_sandbox import lasting_sandbox
 from tests.support.running_server import gone_within, is_alive
 from tests.support.sandbox_processes import ITSELF, host_process, processes_of, server_of
 from tests.support.timing import eventually
@@ -31,7 +32,7 @@ print(open('daemon').read(), end='')
 
 @pytest.fixture(scope="module")
 def single_sandbox(provider):
-    with contextlib.closing(start_sandbox(SandboxConfig(provider=provider, sessions=1, preload=()))) as sandbox:
+    with lasting_sandbox(provider=provider, sessions=1) as sandbox:
         yield sandbox
 
 

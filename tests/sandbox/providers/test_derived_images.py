@@ -8,10 +8,9 @@ import os
 
 import pytest
 
-from coding_gym import SandboxConfig
-from coding_gym.sandbox import start_sandbox
 from coding_gym.sandbox.docker.images import ensure_image
 from coding_gym_server.protocol.grading import Asserts, Submission, VerdictOutcome
+from tests.support.lasting_sandbox import lasting_sandbox
 from tests.support.plain_container import plain_container
 
 pytestmark = pytest.mark.docker
@@ -52,8 +51,7 @@ def image(docker_engine):
 @pytest.fixture(scope="module", params=["namespaces", "no namespaces"])
 def box(image, request):
     if request.param == "namespaces":
-        config = SandboxConfig(provider="docker", image=image, preload=(), sessions=2)
-        with contextlib.closing(start_sandbox(config)) as box:
+        with lasting_sandbox(provider="docker", image=image, sessions=2) as box:
             yield box
     else:
         with plain_container(image=image, sessions=2) as box:

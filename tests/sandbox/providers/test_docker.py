@@ -28,6 +28,7 @@ from coding_gym.sandbox.docker.provider import LABEL_OWNER
 from coding_gym.sandbox.ownership import OwnerProcess
 from coding_gym_server.isolation.probe import probe
 from coding_gym_server.protocol import ResetOptions
+from tests.support.lasting_sandbox import lasting_sandbox
 
 pytestmark = pytest.mark.docker
 SMALL = {"cpu": 1.5, "mem": "512m", "pids_limit": 48, "disk": "16m", "inodes": 5000, "shm_size": "8m"}
@@ -48,9 +49,7 @@ def start(docker_engine):
 
 @pytest.fixture(scope="module")
 def small(docker_engine):
-    # The idle timeout is long, because tests of other sandboxes come in between.
-    config = SandboxConfig(provider="docker", preload=(), idle_timeout=3600, **SMALL)
-    with contextlib.closing(start_sandbox(config)) as sandbox:
+    with lasting_sandbox(provider="docker", **SMALL) as sandbox:
         yield sandbox
 
 
@@ -350,8 +349,7 @@ def test_shared_memory_is_limited(run):
 
 @pytest.fixture(scope="module")
 def tcp_sandbox(docker_engine):
-    config = SandboxConfig(provider="docker", preload=(), idle_timeout=3600, transport="tcp")
-    with contextlib.closing(start_sandbox(config)) as sandbox:
+    with lasting_sandbox(provider="docker", transport="tcp") as sandbox:
         yield sandbox
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import pytest
 
 from coding_gym.errors import SandboxStartError
 from coding_gym.sandbox import start_sandbox
 from coding_gym.sandbox.config import SandboxConfig
+from tests.support.lasting_sandbox import lasting_sandbox
 
 pytestmark = pytest.mark.docker
 GVISOR = {"provider": "docker", "runtime": "runsc", "transport": "tcp", "preload": ()}
@@ -18,7 +17,7 @@ GVISOR = {"provider": "docker", "runtime": "runsc", "transport": "tcp", "preload
 def gvisor(docker_engine):
     if "runsc" not in docker_engine.info()["Runtimes"]:
         pytest.skip("the engine has no runtime runsc")
-    with contextlib.closing(start_sandbox(SandboxConfig(**GVISOR))) as sandbox:
+    with lasting_sandbox(**GVISOR) as sandbox:
         yield sandbox
 
 

@@ -32,6 +32,7 @@ from coding_gym.sandbox.docker.provider import LABEL_OWNER
 from coding_gym.sandbox.local.overlay import ensure_overlay
 from coding_gym.sandbox.packages import check_installed_on_machine
 from coding_gym_server.protocol.grading import Asserts, Submission
+from tests.support.lasting_sandbox import lasting_sandbox
 from tests.support.program_requests import client_of, post_program
 from tests.support.running_server import RunningServer, free_port, is_healthy
 from tests.support.timing import eventually
@@ -121,10 +122,10 @@ def local(toolz, monkeypatch):
 
 @pytest.fixture(scope="module")
 def sandbox(toolz):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", toolz)
-        sandbox = start_sandbox(SandboxConfig(provider="local", preload=("toolz",), packages=PACKAGES))
-    with contextlib.closing(sandbox):
+    with contextlib.ExitStack() as stack:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("XDG_CACHE_HOME", toolz)
+            sandbox = stack.enter_context(lasting_sandbox(provider="local", preload=("toolz",), packages=PACKAGES))
         yield sandbox
 
 

@@ -25,6 +25,7 @@ from coding_gym.sandbox.process_tree import ProcessTree
 from coding_gym_server.isolation.probe import probe
 from coding_gym_server.isolation.profile import python_directories
 from coding_gym_server.protocol import ServerConfig
+from tests.support.lasting_sandbox import lasting_sandbox
 from tests.support.running_server import gone_within
 from tests.support.sandbox_processes import processes_of, server_of
 from tests.support.timing import promptly
@@ -34,8 +35,7 @@ FAST = {"provider": "local", "preload": ()}
 
 @pytest.fixture(scope="module")
 def sandbox():
-    config = SandboxConfig(**FAST, mem="512m", disk="8m", inodes=5000, pids_limit=200, sessions=4)
-    with contextlib.closing(start_sandbox(config)) as sandbox:
+    with lasting_sandbox(**FAST, mem="512m", disk="8m", inodes=5000, pids_limit=200, sessions=4) as sandbox:
         yield sandbox
 
 

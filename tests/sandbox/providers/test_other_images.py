@@ -22,6 +22,7 @@ from coding_gym.tasks import TaskSuite, load_suite
 from coding_gym_server.protocol import ResetOptions
 from coding_gym_server.protocol.grading import Asserts, Submission, VerdictOutcome
 from tests.support.built_images import removed_afterwards
+from tests.support.lasting_sandbox import lasting_sandbox
 
 pytestmark = pytest.mark.docker
 
@@ -68,9 +69,7 @@ def empty(docker_engine):
 
 @pytest.fixture(scope="module")
 def box(hostile):
-    # Other tests come between those that use it.
-    config = SandboxConfig(provider="docker", image=hostile, preload=(), sessions=3, idle_timeout=600)
-    with contextlib.closing(start_sandbox(config)) as box:
+    with lasting_sandbox(provider="docker", image=hostile, sessions=3) as box:
         yield box
 
 
