@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import subprocess
+import sys
+
+import msgspec
 import pytest
 
+from coding_gym_server.ipc.channel import Channel
 from coding_gym_server.languages import find_language
 from coding_gym_server.protocol.grading import (
     CaseOutcome,
@@ -15,6 +22,7 @@ from coding_gym_server.protocol.grading import (
     Submission,
     VerdictOutcome,
 )
+from coding_gym_server.remote_objects.program_messages import CommandEnded, NotStarted, RunCommand, Started
 from tests.grading.judging import Judge
 
 _LIMITS = GradingLimits(cpu_timeout=5.0, wall_timeout=30.0)
@@ -236,3 +244,42 @@ def test_checkers_run_between_cases(run):
     graded = run(_LEFT_BEHIND.replace("SIGNAL", "SIGKILL"), checker=checker)
     assert set(outcomes(graded)) <= {CaseOutcome.PASSED, CaseOutcome.KILLED}
     assert not graded.checker_failed
+
+
+_RUN_COMMANDS = """
+import socket, sys
+from coding_gym_server.remote_objects.program_messages import RunCommand
+from coding_gym_server.submission.commands import run_commands
+run_commands(RunCommand(tuple(sys.argv[3:]), ""), socket.socket(fileno=int(sys.argv[1])), sys.argv[2])
+"""
+
+
+def test_commands_end_as_in_a_shell(tmp_path):
+    (tmp_path / "text").write_text("")
+    ours, theirs = socket.socketpair()
+    channel = Channel(ours, msgspec.msgpack.Decoder(Started | NotStarted | CommandEnded))
+    with theirs:
+        command = [sys.executable, "-c", _RUN_COMMANDS, str(theirs.fileno()), str(tmp_path), "nope-ü"]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, pass_fds=[theirs.fileno()])
+
+    def ended() -> int:
+        assert channel.receive() == Started()
+        message = channel.receive()
+        assert isinstance(message, CommandEnded)
+        return os.waitstatus_to_exitcode(message.status)
+
+    assert ended() == 127
+    for arguments, exit_code, printed in (
+        (("./text",), 126, b"./text: Permission denied\n"),
+        (("sh", "-c", "cat; pwd; exit 5"), 5, f"input{tmp_path}\n".encode()),
+        (("sh", "-c", "kill -9 $$"), -9, b""),
+    ):
+        read, write = os.pipe()
+        channel.send(RunCommand(arguments, "input", has_streams=True), (write, write))
+        os.close(write)
+        assert ended() == exit_code
+        with open(read, "rb") as file:
+            assert file.read() == printed
+    channel.close()
+    stdout, stderr = process.communicate(timeout=60)
+    assert (process.returncode, stdout, stderr.decode()) == (1, b"", "nope-ü: No such file or directory\n")
