@@ -108,7 +108,7 @@ def test_only_the_case_that_ends_its_process_fails(run, signal):
     if signal == "SIGKILL":
         assert found == [CaseOutcome.PASSED] * 2 + [CaseOutcome.KILLED] + [CaseOutcome.PASSED] * 3
     else:
-        # It has ended, but nobody could tell.
+        # The program has ended, but its parent could not report it.
         assert found[2:] == [CaseOutcome.TIMEOUT] + [CaseOutcome.NOT_RUN] * 3
 
 

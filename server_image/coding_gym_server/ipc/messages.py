@@ -147,7 +147,7 @@ class End(msgspec.Struct, tag=True):
     """Request to a submission root: kill all processes. The response is sent once all are reaped.
 
     Attributes:
-        keeps_worker: Whether the process that it has forked goes on. It is killed with the others if they multiply too fast.
+        keeps_worker: Whether to spare the worker. It is killed with the others if they fork faster than they can be killed.
     """
 
     keeps_worker: bool = False
@@ -263,8 +263,8 @@ class Ended(msgspec.Struct, tag=True):
     """Response to ``End``.
 
     Attributes:
-        cpu_seconds: CPU time that the processes of the root have used, added up over all submissions, without one that goes on.
-        has_worker: Whether the process that it has forked goes on.
+        cpu_seconds: Total CPU time of the processes that the root has reaped, over all submissions.
+        has_worker: Whether the worker is still there.
     """
 
     cpu_seconds: float

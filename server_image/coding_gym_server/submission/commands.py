@@ -14,7 +14,7 @@ import signal
 import socket
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 import msgspec
 
@@ -31,16 +31,6 @@ _NOT_EXECUTABLE, _NOT_FOUND = 126, 127
 
 _IGNORED = (signal.SIGPIPE, signal.SIGXFSZ)
 """Signals that Python ignores, and that programs would ignore, too."""
-
-
-class _Refused(NamedTuple):
-    """A program that cannot be executed.
-
-    Attributes:
-        exit_code: That of a shell.
-    """
-
-    exit_code: int
 
 
 _decoder = msgspec.msgpack.Decoder(RunCommand)
@@ -92,27 +82,22 @@ def _run(request: RunCommand, streams: list[int], channel: Channel[RunCommand], 
         if request.stdin is not None:
             close_all(streams[2:])
             streams[2:] = [open_input(request.stdin)]
-    # A program may end this process at once.
-    started = _start(request, streams, channel)
-    # The other end of a pipe waits for the last one who holds it.
-    close_all(streams)
-    status, peak = (started.exit_code << 8, 0) if isinstance(started, _Refused) else _wait(started)
+    # The program may end this process at once.
+    status, peak = _execute(request, streams, channel)
     own, children = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     used = own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
     channel.send(CommandEnded(status, peak, own.ru_maxrss << 10, used))
 
 
-def _wait(pid: int) -> tuple[int, int]:
-    """Wait for the end of a child; return its wait status and the most memory that it had in use."""
-    _, status, usage = os.wait4(pid, 0)
-    return status, usage.ru_maxrss << 10
+def _execute(request: RunCommand, streams: Sequence[int], channel: Channel[RunCommand]) -> tuple[int, int]:
+    """Run the program of a command to its end.
 
-
-def _start(request: RunCommand, streams: Sequence[int], channel: Channel[RunCommand]) -> int | _Refused:
-    """Start the program of a command; return its process id, or how a shell would exit."""
+    Returns:
+        Its wait status, that of a shell if it cannot be executed, and the most memory that it had in use, in bytes.
+    """
     try:
         with _memory_limit(request.max_memory_bytes):
-            return fork_when_possible(partial(_spawn, request, streams))
+            pid = fork_when_possible(partial(_spawn, request, streams))
     except BlockingIOError as error:
         # Too many processes, which are those of others.
         channel.send(NotStarted(f"{error.strerror}"))
@@ -121,11 +106,16 @@ def _start(request: RunCommand, streams: Sequence[int], channel: Channel[RunComm
         reason = error.strerror if isinstance(error, OSError) else error
         with contextlib.suppress(OSError):
             os.write(streams[1], f"{request.command[0]}: {reason}\n".encode(errors="surrogateescape"))
-        return _Refused(_NOT_FOUND if isinstance(error, FileNotFoundError) else _NOT_EXECUTABLE)
+        return (_NOT_FOUND if isinstance(error, FileNotFoundError) else _NOT_EXECUTABLE) << 8, 0
+    finally:
+        # The other end of a pipe waits for the last process that holds it.
+        close_all(streams)
+    _, status, usage = os.wait4(pid, 0)
+    return status, usage.ru_maxrss << 10
 
 
 def _spawn(request: RunCommand, streams: Sequence[int]) -> int:
-    """Start the program of a command in a process group of its own; return its process id."""
+    """Start the program of a command in its own process group; return its process id."""
     return os.posix_spawnp(
         request.command[0],
         request.command,

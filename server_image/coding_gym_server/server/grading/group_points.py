@@ -34,7 +34,7 @@ class GroupPoints:
 
     @property
     def share(self) -> float | None:
-        """Fraction of all points that the submission gets, 0 to 1; None if there are no groups."""
+        """Fraction of all points that the submission has earned, from 0 to 1; None if there are no groups."""
         if not self._groups:
             return None
         points = sum(group.points * score for group, score in zip(self._groups, self._scores, strict=True))

@@ -108,22 +108,21 @@ class SubmissionRun:
             talk: Its stdin and stdout, if it talks with another process.
         """
         ours, theirs = socket.socketpair()
-        (out_read, out_write), (err_read, err_write) = open_output_pipes()
+        stdout, stderr, (out_write, err_write) = _open_captures()
         descriptors: tuple[int, ...] = (theirs.detach(), out_write, err_write)
         if talk is not None:
             os.close(out_write)
             descriptors = (descriptors[0], os.dup(talk.stdout), err_write, os.dup(talk.stdin))
-        return cls(ours, OutputCapture(out_read, max_chars=0), OutputCapture(err_read, max_chars=0), descriptors)
+        return cls(ours, stdout, stderr, descriptors)
 
     def again(self, cpu_before: float) -> SubmissionRun:
-        """Return the run of the next command of the same process, with pipes of its own.
+        """Return the run of the next command in the same process, with new pipes.
 
         Args:
             cpu_before: CPU time used by earlier processes and commands, in seconds.
         """
-        (out_read, out_write), (err_read, err_write) = open_output_pipes()
-        captures = OutputCapture(out_read, max_chars=0), OutputCapture(err_read, max_chars=0)
-        return SubmissionRun(self.connection.dup(), *captures, (out_write, err_write), cpu_before, has_run=True)
+        stdout, stderr, descriptors = _open_captures()
+        return SubmissionRun(self.connection.dup(), stdout, stderr, descriptors, cpu_before, has_run=True)
 
     @property
     def has_stdin(self) -> bool:
@@ -167,6 +166,12 @@ class SubmissionRun:
     def _start_reading(self) -> None:
         self.stdout.start_reading()
         self.stderr.start_reading()
+
+
+def _open_captures() -> tuple[OutputCapture, OutputCapture, tuple[int, int]]:
+    """Return the captures of stdout and stderr that are not read yet, and the descriptors to which a process prints."""
+    (out_read, out_write), (err_read, err_write) = open_output_pipes()
+    return OutputCapture(out_read, max_chars=0), OutputCapture(err_read, max_chars=0), (out_write, err_write)
 
 
 class LimitWatch:

@@ -1,8 +1,8 @@
 """Backend of programs: each cell is a whole program in a language of the table, which is compiled and run.
 
-Its source and what the compiler makes are in a directory of their own, which is there as long as it runs. Beside them are links
-to the session's files, so that the source finds headers and modules. Its working directory is that of the session, and its
-standard input is empty. No state is kept but files.
+Its source and the output of the compiler are in a separate directory, which exists while it runs and has links to the session's
+files, so that the source finds headers and modules. Its working directory is that of the session, and its standard input is
+empty. No state is kept but files.
 """
 
 from __future__ import annotations
