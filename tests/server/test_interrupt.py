@@ -119,6 +119,7 @@ for color in itertools.cycle(["red", "blue"]):
 """
 
 
+@pytest.mark.usefixtures("xvfb")
 @pytest.mark.parametrize("following", ["step", "reset"])
 def test_interrupt_while_screen_is_captured_leaves_next_step_alone(wire, following):
     wire.send("reset", screen=[64, 48], capture="auto")
