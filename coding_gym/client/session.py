@@ -87,6 +87,18 @@ class SessionHttp:
         base = f"/sessions/{session_id}"
         self.processes = Processes(self._http, base)
         self.files = Files(self._http, f"{base}/files")
+        self._doors = f"{base}/doors"
+
+    def open_door(self, port: int) -> None:
+        """Open a door of the present episode.
+
+        Raises:
+            ConfigurationError: If the session cannot have it.
+            TransportError: If the server does not respond.
+            ProtocolError: If it refuses for another reason.
+        """
+        with self._http.request("POST", f"{self._doors}/{port}"):
+            pass
 
     def close(self) -> None:
         """Close the idle connections."""
@@ -182,6 +194,11 @@ class Session:
     def id(self) -> str | None:
         """Its id, None if the server has refused it."""
         return self._connection.session_id
+
+    @property
+    def address(self) -> Address:
+        """Address of its server."""
+        return self._address
 
     def ask_restore(self, snapshot: str, *, seed: int | None = None, release: bool = False) -> None:
         """Request the state of a snapshot, and its end if wanted; ``wait`` returns the response."""

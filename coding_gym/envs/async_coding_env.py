@@ -33,6 +33,8 @@ from coding_gym_server.protocol import Outcome, Widget, Window
 if TYPE_CHECKING:
     from coding_gym.client.files import Files
     from coding_gym.client.processes import Command, Processes, ProcessResult, RunKwargs
+    from coding_gym.doors.doors import Door, Doors
+    from coding_gym.doors.targets import DoorTarget
     from coding_gym.media.marks import MarkedScreen
 
 __all__ = ["AsyncCodingEnv"]
@@ -204,6 +206,15 @@ class AsyncCodingEnv:
     def files(self) -> Files:
         """The files of the working directory; their methods block. See ``CodingEnv.files``."""
         return self._env.files
+
+    @property
+    def doors(self) -> Doors:
+        """The ports of the session that lead to the trainer's side; see ``CodingEnv.doors``."""
+        return self._env.doors
+
+    async def open_door(self, port: int, target: DoorTarget) -> Door:
+        """Open a further port of the session that leads to the trainer's side; see ``CodingEnv.open_door``."""
+        return await self._call(partial(self._env.open_door, port, target))
 
     async def clone_state(self, *, replay: bool | None = None) -> Snapshot:
         """Return a snapshot of the episode, which continues unchanged; see ``CodingEnv.clone_state``."""

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from coding_gym._validation import check_count
 from coding_gym.client.session import SNAPSHOT_TIMEOUT
+from coding_gym.doors.doors import Door, Doors
 from coding_gym.envs.episode import (
     FIRST_RESET_TIMEOUT,
     RESET_TIMEOUT,
@@ -45,17 +46,30 @@ from coding_gym.sandbox import ManagedSandbox, Sandbox
 from coding_gym.sandbox.config import SandboxConfig
 from coding_gym.sandbox.pool import SandboxPool, managed_sandbox, resolve_config
 from coding_gym.telemetry import Group, SessionReporter
-from coding_gym_server.protocol import MAX_FORKS, ObservationData, ResetOptions, Screen, ScreenRequestOptions, Widget, Window
+from coding_gym_server.protocol import (
+    MAX_FORKS,
+    Observation,
+    ObservationData,
+    ResetOptions,
+    Screen,
+    ScreenRequestOptions,
+    Widget,
+    Window,
+)
 
 if TYPE_CHECKING:
     from coding_gym.client.files import Files
     from coding_gym.client.processes import Command, Processes, ProcessResult, RunKwargs
     from coding_gym.client.session import Session
+    from coding_gym.doors.targets import DoorTarget
     from coding_gym.media.marks import MarkedScreen
 
 __all__ = ["CLOSED_DURING_RESET", "CodingEnv"]
 
 CLOSED_DURING_RESET = "The environment was closed during the reset."
+
+_MAX_REFUSALS = 20
+"""Maximum number of refused requests that a step's stderr names."""
 
 _MAX_FORK_SEED = 2**32
 _T = TypeVar("_T")
@@ -140,12 +154,14 @@ class CodingEnv(gym.Env[Obs, str], EzPickle):
         self.config = resolve_config(pool, config, sandbox_options, backend=env_options.backend)
         self._pool = pool
         self._slot: ManagedSandbox | None = None
+        self._doors = Doors(env_options.all_doors)
         self._owns_slot = True
         self._shared_slot: ManagedSandbox | None = None
         self._session: Session | None = None
         self._reset_timeout = FIRST_RESET_TIMEOUT
         self._failure: str | None = None
         self._is_fork = False
+        self._egress_count = 0
         self._canceled: threading.Event | None = None
         self.exclusive_use = ExclusiveUse()
         self._window = HumanWindow(self._episode.env_id) if self.render_mode == HUMAN else None
@@ -317,6 +333,36 @@ class CodingEnv(gym.Env[Obs, str], EzPickle):
             TransportError: If the session is lost.
         """
         return self._open_session().http.files
+
+    @property
+    def doors(self) -> Doors:
+        """The ports of the session that lead to the trainer's side, with what has passed through them."""
+        return self._doors
+
+    def open_door(self, port: int, target: DoorTarget) -> Door:
+        """Open a further port of the session that leads to the trainer's side, in this episode and those after it.
+
+        Args:
+            port: The port.
+            target: Where it leads to; see ``EnvOptions.doors``. A door that is open already leads there from now on.
+
+        Raises:
+            ConfigurationError: If an argument is invalid, or the session cannot have the door.
+            ConcurrentUseError: If another thread is in a call of this environment.
+            gymnasium.error.ClosedEnvironmentError: If the environment is closed.
+            TransportError: If the session is lost.
+            ProtocolError: If the server refuses.
+        """
+        with self.exclusive_use:
+            self._episode.check_open()
+            door = self._doors.add(port, target)
+            if self._session is not None:
+                if self.has_lost_session:
+                    message = "the session is gone"
+                    raise TransportError(message)
+                self._doors.connect(self._session.address, self._session.id)
+                self._session.http.open_door(port)
+        return door
 
     def exec(self, command: Command, **options: Unpack[RunKwargs]) -> ProcessResult:
         """Run a process to its end, beside the interpreter and in its directory; see ``Processes.run``.
@@ -527,7 +573,10 @@ class CodingEnv(gym.Env[Obs, str], EzPickle):
         self.check_reset(options)
         gym.Env.reset(self, seed=seed)
         self._failure = None
+        self._doors.begin_episode()
+        self._episode.egress, self._egress_count = [], 0
         request = self._episode.begin(seed=seed, np_random=self.np_random, options=options)
+        request.doors = sorted(self._doors)
         try:
             self._request_episode(request)
         except BaseException as error:
@@ -563,7 +612,9 @@ class CodingEnv(gym.Env[Obs, str], EzPickle):
         if self._session is None:
             self._failure = self._failure or "the session is gone"
             return
+        self._doors.step = self._episode.step_count + 1
         try:
+            self._doors.connect(self._session.address, self._session.id)
             self._session.ask_step(request)
         except TransportError as error:
             self._fail(error)
@@ -578,10 +629,26 @@ class CodingEnv(gym.Env[Obs, str], EzPickle):
             response = self._wait_for_step()
             if canceled is not None and canceled.is_set():
                 raise asyncio.CancelledError
+            self._add_egress(response.observation)
             return self._episode.finish_step(response)
         except BaseException as error:
             self._episode.reports.failed(error)
             raise
+
+    def _add_egress(self, observation: Observation) -> None:
+        """Add to a step what its programs have asked the network's proxy for: refusals to stderr, all to the info."""
+        network = self.settings.network
+        if network is None:
+            return
+        log = self._doors[network.port].log
+        exchanges, self._egress_count = log.since(self._egress_count), log.total
+        self._episode.egress = [
+            {"method": exchange.method, "target": exchange.path, "refused": exchange.refusal} for exchange in exchanges
+        ]
+        for exchange in exchanges[:_MAX_REFUSALS]:
+            if exchange.refusal is not None:
+                start = "" if not observation.stderr or observation.stderr.endswith("\n") else "\n"
+                observation.stderr += f"{start}[egress: {exchange.refusal}]\n"
 
     @property
     def has_lost_session(self) -> bool:
@@ -651,6 +718,7 @@ class CodingEnv(gym.Env[Obs, str], EzPickle):
             self._leave_sandbox()
         if self._session is not None and self._slot is not None and self._slot.begin_episode():
             with contextlib.suppress(TransportError):
+                self._doors.connect(self._session.address, self._session.id)
                 self._session.ask_reset(request)
                 self._reset_timeout = RESET_TIMEOUT
                 return
@@ -670,6 +738,7 @@ class CodingEnv(gym.Env[Obs, str], EzPickle):
         self.reporter.waiting()
         self._session = self._slot.connect(canceled=self._canceled)
         self.reporter.resetting()
+        self._doors.connect(self._session.address, self._session.id)
         assert self._episode.options is not None
         self._session.ask_reset(self._episode.options)
         self._reset_timeout = FIRST_RESET_TIMEOUT
@@ -700,6 +769,7 @@ class CodingEnv(gym.Env[Obs, str], EzPickle):
         self._drop_session()
 
     def _drop_session(self) -> None:
+        self._doors.disconnect()
         if self._session is not None:
             self._session.close()
             self._session = None
@@ -851,6 +921,9 @@ class CodingEnv(gym.Env[Obs, str], EzPickle):
         self._slot, self._owns_slot = origin._slot.share() if origin._owns_slot else origin._slot, origin._owns_slot
         self._is_fork = True
         self._session = origin._slot.sandbox.connect(fork_of=ticket)
+        for port, target in origin.doors.targets.items():
+            self._doors.add(port, target)
+        self._doors.connect(self._session.address, self._session.id)
         self._session.ask_restore(ticket, seed=seed)
 
     def _replay(self, snapshot: Snapshot, *, release: bool) -> tuple[Obs, Info]:

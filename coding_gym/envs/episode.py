@@ -307,6 +307,8 @@ class EpisodeState:
 
     Attributes:
         image: Image that the options of the last ``reset`` name; None for that of the configuration.
+        egress: What programs have asked the network's proxy for in the step: dicts of ``method``, ``target`` and ``refused``,
+            the reason or None.
         reports_loss: Whether ``info["lost"]`` is set when the sandbox has failed; see ``ManagedSandbox.may_lose_servers``.
         reports: Reports of resets and steps.
     """
@@ -326,6 +328,7 @@ class EpisodeState:
         self.observation_space = observation_space(settings.max_output_chars, settings.screen_size)
         self.options: ResetOptions | None = None
         self.image: str | None = None
+        self.egress: list[dict[str, Any]] = []
         self.reports_loss = False
         self.last_timing: Timing | None = None
         self.observation: Obs | None = None
@@ -395,6 +398,7 @@ class EpisodeState:
             max_watch=settings.max_watch,
             frame_rate=settings.frames,
             widgets=settings.widgets,
+            variables=settings.all_variables,
         )
         self._turns, self._history = [], []
         self._picture = None
@@ -469,6 +473,11 @@ class EpisodeState:
         """Maximum number of seconds to wait for the response to a step; its limit is that of the last ``reset``."""
         requested = None if self.options is None else self.options.step_timeout
         return (self.settings.step_timeout if requested is None else requested) + _ANSWER_SLACK
+
+    @property
+    def step_count(self) -> int:
+        """Number of steps of the episode that have ended."""
+        return len(self._history)
 
     def begin_step(self, action: Any) -> StepAction:
         """Record an action that has passed ``check_action``; return the request for the server."""
@@ -551,7 +560,10 @@ class EpisodeState:
         self.reports.running(self._code)
 
     def _info(self, observation: Observation) -> Info:
-        return info_of(self.settings, observation)
+        info = info_of(self.settings, observation)
+        if self.settings.network is not None:
+            info["egress"] = tuple(self.egress)
+        return info
 
     def _observe(self, observation: Observation) -> Obs:
         obs: Obs = {"stdout": observation.stdout, "stderr": observation.stderr, "exit_code": np.int64(observation.exit_code)}

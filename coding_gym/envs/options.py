@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, TypedDict
 
 from coding_gym._validation import (
@@ -16,9 +16,11 @@ from coding_gym._validation import (
     check_seconds,
     parameter_names,
 )
+from coding_gym.doors.egress import Egress, proxy_variables
+from coding_gym.doors.targets import DoorTarget, check_doors
 from coding_gym.envs.human_window import HUMAN, RenderModes
 from coding_gym.errors import ConfigurationError
-from coding_gym.sandbox.config import SandboxKwargs
+from coding_gym.sandbox.config import SandboxKwargs, check_variables
 from coding_gym_server.protocol import DEFAULT_SCREEN, MAX_SCREEN_SIDE, MIN_SCREEN_SIDE, Capture, OnIdle
 from coding_gym_server.protocol.backends import PYTHON_PREFIX
 
@@ -69,6 +71,11 @@ class EnvOptions:
         cpu_timeout: CPU-time limit in seconds, summed over all processes of the step; None for no limit.
         max_output_chars: Maximum number of code points of stdout, and of stderr.
         max_code_chars: Maximum number of code points of an action.
+        doors: Ports of the session's loopback interface that lead to the trainer's side, each with where it leads to: the URL
+            of a server (``http://``, ``https://`` or ``tcp://``), a ``ServerTarget``, or a function; see ``docs/doors.md``.
+        network: What programs may reach through a proxy on the trainer's side (``Egress``), for which their environment
+            variables are set; None for nothing. A str is the Docker network of the sandbox: an option of ``SandboxConfig``.
+        variables: Environment variables of all programs of the session.
     """
 
     render_mode: str | None = None
@@ -86,6 +93,9 @@ class EnvOptions:
     cpu_timeout: float | None = None
     max_output_chars: int = 16_384
     max_code_chars: int = 100_000
+    doors: Mapping[int, DoorTarget] = field(default_factory=dict)
+    network: Egress | None = None
+    variables: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_one_of("render_mode", self.render_mode, dict.fromkeys([HUMAN, *RENDER_MODES]), optional=True)
@@ -101,8 +111,33 @@ class EnvOptions:
             object.__setattr__(self, "cpu_timeout", check_seconds("cpu_timeout", self.cpu_timeout))
         check_count("max_output_chars", self.max_output_chars, 256)
         check_count("max_code_chars", self.max_code_chars, 1)
+        check_doors(self.doors)
+        check_doors(self.all_doors)
+        check_variables("variables", self.variables)
         if self.backend is not None:
             check_backend(self.backend)
+
+    @property
+    def all_doors(self) -> dict[int, DoorTarget]:
+        """The doors, with that of the network.
+
+        Raises:
+            ConfigurationError: If two have the same port.
+        """
+        doors = {**self.doors}
+        if self.network is not None:
+            if self.network.port in doors:
+                message = f"Expected the network's proxy at a port without another door, got port {self.network.port} for both"
+                raise ConfigurationError(message)
+            doors[self.network.port] = self.network
+        return doors
+
+    @property
+    def all_variables(self) -> dict[str, str]:
+        """The environment variables, with those of the network."""
+        if self.network is None:
+            return dict(self.variables)
+        return {**proxy_variables(self.network.port), **self.variables}
 
     def check_without_window(self) -> None:
         """Raise if the options require a window.
@@ -154,6 +189,8 @@ class EnvKwargs(TypedDict, total=False):
     cpu_timeout: float | None
     max_output_chars: int
     max_code_chars: int
+    doors: Mapping[int, DoorTarget]
+    variables: Mapping[str, str]
     show_value: bool
     backend: str | None
     results: bool
@@ -161,6 +198,8 @@ class EnvKwargs(TypedDict, total=False):
 
 class CodingEnvKwargs(EnvKwargs, SandboxKwargs, total=False):
     """Keyword arguments of an environment: its options, and those of its sandbox.
+
+    ``network`` is an ``Egress``, of the environment, or the name of a Docker network, of the sandbox.
 
     Attributes:
         python: Absolute path of another CPython of the sandbox, 3.5 or later, that executes the code: short for
@@ -187,13 +226,18 @@ def split_options(options: Mapping[str, Any], kind: type, base: type) -> tuple[d
     check_names(options, {*CodingEnvKwargs.__annotations__, *parameter_names(kind, base)})
     sandbox_options = dict(options)
     python = sandbox_options.pop("python", None)
-    own = {name: sandbox_options.pop(name) for name in options if name in _ENV_OPTIONS}
+    own = {name: sandbox_options.pop(name) for name in options if name in _ENV_OPTIONS and not _is_of_sandbox(name, options)}
     if python is not None:
         if own.get("backend") is not None:
             message = f"Expected python= or backend=, got python={python!r} and backend={own['backend']!r}"
             raise ConfigurationError(message)
         own["backend"] = f"{PYTHON_PREFIX}{_path(python)}"
     return own, sandbox_options
+
+
+def _is_of_sandbox(name: str, options: Mapping[str, Any]) -> bool:
+    """Return whether an option that both have is meant for the sandbox."""
+    return name == "network" and (options[name] is None or isinstance(options[name], str))
 
 
 def _path(python: Any) -> str:

@@ -12,6 +12,7 @@ from typing import Any, Literal, Self, TypedDict
 from coding_gym import plugins
 from coding_gym._validation import check_backend, check_count, check_names, check_one_of
 from coding_gym.client.address import Address
+from coding_gym.doors.egress import Egress
 from coding_gym.errors import ConfigurationError
 from coding_gym_server.languages import packages_of
 
@@ -20,6 +21,7 @@ __all__ = [
     "SandboxConfig",
     "SandboxKwargs",
     "StartKwargs",
+    "check_variables",
     "parse_size",
     "sandbox_config",
 ]
@@ -105,7 +107,12 @@ def _check_provider(name: str, value: Any) -> None:
         check_one_of(name, value, (*_PROVIDERS, *plugins.names("providers")))
 
 
-def _check_variables(name: str, value: Any) -> None:
+def check_variables(name: str, value: Any) -> None:
+    """Check that an option maps names of environment variables to values.
+
+    Raises:
+        ConfigurationError: If it does not.
+    """
     valid = isinstance(value, Mapping) and all(_is_variable(*item) for item in value.items())
     _expect(valid, name, "a mapping of names to values, both str", value)
 
@@ -214,7 +221,7 @@ class SandboxConfig:
     backend: str | None = _option(None, _optional(lambda _, name: check_backend(name)))
     isolation: Literal["require", "prefer"] | None = _option(None, _optional(_one_of("require", "prefer", optional=True)))
     root: bool = _option(False, _check_bool)
-    environment: Mapping[str, str] = _option(dict, _check_variables, hash=False)
+    environment: Mapping[str, str] = _option(dict, check_variables, hash=False)
     idle_timeout: float = _option(10.0, _check_number)
 
     def __new__(cls, **options: Any) -> Self:
@@ -334,7 +341,7 @@ class StartKwargs(TypedDict, total=False):
     disk: str
     inodes: int
     shm_size: str
-    network: str | None
+    network: str | Egress | None
     mounts: Mapping[str, str] | None
     host_ip: str
     transport: str

@@ -52,6 +52,7 @@ def _markdown(text: str) -> str:
         text.replace("``docs/packages.md``", "[Packages](packages.md)")
         .replace("``docs/images.md``", "[Any image](images.md)")
         .replace("``docs/backends.md``", "[Backends](backends.md)")
+        .replace("``docs/doors.md``", "[Doors](doors.md)")
         .replace("``", "`")
     )
 

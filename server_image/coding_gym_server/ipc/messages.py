@@ -186,6 +186,7 @@ class Configure(msgspec.Struct, tag=True, kw_only=True):
         directory: The working directory. None for the one of the workspace.
         display: The display's name, the value of ``DISPLAY``, or None without a screen.
         display_cookie: The X authority cookie that programs must present to connect.
+        variables: Environment variables, in addition to those of every session.
     """
 
     seed: str | None
@@ -193,6 +194,7 @@ class Configure(msgspec.Struct, tag=True, kw_only=True):
     directory: str | None = None
     display: str | None = None
     display_cookie: bytes = b""
+    variables: dict[str, str] = {}
 
 
 class Execute(msgspec.Struct, tag=True, omit_defaults=True):

@@ -7,10 +7,12 @@ from typing import Annotated, Any
 
 import msgspec
 
+from coding_gym_server.protocol.doors import MAX_DOORS, MAX_PORT
 from coding_gym_server.protocol.errors import ErrorMessage
 from coding_gym_server.protocol.grading import FileContent, Graded, Seconds, Submission, TaskCheck
 from coding_gym_server.protocol.inputs import InputEvent
 from coding_gym_server.protocol.observations import ObservationData, SessionState
+from coding_gym_server.protocol.processes import Variables
 from coding_gym_server.protocol.screen import Capture, OnIdle, Screen, ScreenRequestOptions, Side
 
 PROTOCOL_VERSION = 1
@@ -54,6 +56,9 @@ class ResetOptions(msgspec.Struct, kw_only=True, omit_defaults=True):
             for events; half of the step's wall-clock limit when absent.
         frame_rate: Frame rate of the video in an observation, in frames per second; no video when absent.
         widgets: Whether the observation includes the widgets at the end of the step, or before windows are closed.
+        doors: Ports of the session's loopback interface that lead to the client, which serves them through
+            ``/sessions/{session}/doors``. A coding_gym extension.
+        variables: Environment variables of all programs of the episode. A coding_gym extension.
     """
 
     seed: Annotated[int, msgspec.Meta(ge=0)] | None = None
@@ -73,6 +78,8 @@ class ResetOptions(msgspec.Struct, kw_only=True, omit_defaults=True):
     max_watch: Seconds | None = None
     frame_rate: Annotated[float, msgspec.Meta(gt=0, le=120)] | None = None
     widgets: bool = False
+    doors: Annotated[list[Annotated[int, msgspec.Meta(ge=1, le=MAX_PORT)]], msgspec.Meta(max_length=MAX_DOORS)] = []
+    variables: Variables = {}
 
     def __post_init__(self) -> None:
         if reason := unknown_rewards(self.rewards or ()):

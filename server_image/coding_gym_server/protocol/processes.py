@@ -48,6 +48,8 @@ Keep = Literal["first", "last"]
 """Part of an output."""
 
 _Text = Annotated[str, msgspec.Meta(pattern=r"\A[^\0]*\Z")]
+Variables = dict[Annotated[str, msgspec.Meta(pattern=r"\A[^\0=]+\Z")], _Text]
+"""Environment variables."""
 
 
 class TerminalSize(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -83,7 +85,7 @@ class ProcessRequest(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_un
     stdin: bytes = b""
     keep_stdin_open: bool = False
     cwd: _Text | None = None
-    environment: dict[Annotated[str, msgspec.Meta(pattern=r"\A[^\0=]+\Z")], _Text] = {}
+    environment: Variables = {}
     timeout_s: Seconds | None = None
     user: _Text | None = None
     terminal: TerminalSize | None = None

@@ -26,6 +26,7 @@ from coding_gym_server.protocol.backends import UnknownBackendError
 from coding_gym_server.same_origin import SameOriginMiddleware
 from coding_gym_server.server.api.auth import BearerAuthMiddleware
 from coding_gym_server.server.api.codec import BadRequestError
+from coding_gym_server.server.api.doors import DoorsEndpoint, doors_route
 from coding_gym_server.server.api.files import file_routes
 from coding_gym_server.server.api.health import (
     at_capacity,
@@ -46,6 +47,7 @@ from coding_gym_server.server.idle_shutdown import IdleShutdown
 from coding_gym_server.server.measurements import Measurements
 from coding_gym_server.server.process_limiter import ProcessGroup, ProcessLimiter
 from coding_gym_server.server.sessions.defaults import SessionDefaults
+from coding_gym_server.server.sessions.doors import DoorsError
 from coding_gym_server.server.sessions.registry import SessionLimitError, SessionNotFoundError, SessionRegistry
 from coding_gym_server.server.sessions.session import ServerSession
 from coding_gym_server.server.supervisor.display_handle import DisplayFactory, InvalidScreenRequestError, ScreenUnavailableError
@@ -99,7 +101,11 @@ def create_app(
         image: How programs of sessions run if they are those of another image, else None.
     """
     defaults = SessionDefaults(
-        step_timeout=config.step_timeout, backend=config.default_backend, rewards=config.rewards, root=config.session_root
+        step_timeout=config.step_timeout,
+        backend=config.default_backend,
+        rewards=config.rewards,
+        root=config.session_root,
+        private_network=profile.internet and not config.network,
     )
     spec = ExecutorSpec(backend=config.default_backend, may_be_root=config.session_root)
     screens = DisplayFactory(
@@ -293,6 +299,7 @@ def create_app(
             *file_routes("/files", shared_workspace),
             *process_routes("/contexts/{session}", session_of_context),
             screen_route("/sessions/{session}/screen", session_of),
+            doors_route("/sessions/{session}/doors/{port}", session_of),
             Route("/", lambda _: RedirectResponse("/web")),
             LazyRoutes("/web", make=web),
             LazyRoutes("/", make=openenv),
@@ -302,6 +309,7 @@ def create_app(
             BadRequestError: bad_request,
             BodyTooLargeError: body_too_large,
             SessionLimitError: at_capacity,
+            DoorsError: bad_option,
             FilesError: bad_option,
             ScreenUnavailableError: bad_option,
             InvalidScreenRequestError: bad_option,
@@ -312,7 +320,7 @@ def create_app(
         },
     )
     endpoint = SessionEndpoint(sessions, grading)
-    app = _Dispatch(app, {"/ws": endpoint, "/ws/shared": SharedEndpoint(endpoint)})
+    app = _Dispatch(app, {"/ws": endpoint, "/ws/shared": SharedEndpoint(endpoint)}, DoorsEndpoint(sessions))
     app = BearerAuthMiddleware(app, config.token or None)
     app = SameOriginMiddleware(app, has_token=bool(config.token))
     if config.idle_timeout is not None and config.first_client_within is not None:
@@ -326,12 +334,17 @@ class _Dispatch:
     Args:
         http: Application for all other routes.
         sessions: Applications for the paths of WebSockets.
+        doors: Application for the WebSockets of doors.
     """
 
-    def __init__(self, http: ASGIApp, sessions: Mapping[str, ASGIApp]) -> None:
+    def __init__(self, http: ASGIApp, sessions: Mapping[str, ASGIApp], doors: DoorsEndpoint) -> None:
         self._http = http
         self._sessions = sessions
+        self._doors = doors
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        app = self._sessions.get(scope["path"], self._http) if scope["type"] == "websocket" else self._http
+        app = self._http
+        if scope["type"] == "websocket":
+            path = scope["path"]
+            app = self._sessions.get(path) or (self._doors if self._doors.serves(path) else app)
         await app(scope, receive, send)

@@ -31,6 +31,8 @@ class Measurements:
         disagreements: Number of submissions that passed apart from their tests, and failed together with them.
         programs: Number of programs of ``/run_code`` by outcome.
         program_times: Durations of their runs, without the wait for a place.
+        door_connections: Number of connections of sessions to their doors.
+        open_door_connections: Number of those that are open.
         refusals: Number of requests that were refused because the server was full, by what was missing.
     """
 
@@ -45,6 +47,7 @@ class Measurements:
         self.disagreements = 0
         self.programs = Counter(dict.fromkeys(_PROGRAM_OUTCOMES, 0))
         self.program_times = DurationHistogram()
+        self.door_connections = self.open_door_connections = 0
         self.refusals = Counter({"sessions": 0, "places": 0})
 
     def count_step(self, backend: str, outcome: Outcome, seconds: float) -> None:

@@ -149,6 +149,7 @@ class Worker:
             match request:
                 case Configure() as settings:
                     self._enter_workspace(settings.directory)
+                    os.environ.update(settings.variables)
                     if settings.display is not None:
                         gui.offer_screen(settings.display, settings.display_cookie, self._layout)
                     _seed(None if settings.seed is None else int(settings.seed, 16))

@@ -1,4 +1,4 @@
-"""Messages between the server and the process of a session that opens files for it."""
+"""Messages between the server and the process of a session that opens files and listening sockets for it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,20 @@ import msgspec
 
 from coding_gym_server.workspace.files import DirectoryEntry
 
-__all__ = ["Done", "Entries", "FileRequest", "FileResponse", "Finish", "List", "Open", "Opened", "Refused", "Remove", "Upload"]
+__all__ = [
+    "Done",
+    "Entries",
+    "FileRequest",
+    "FileResponse",
+    "Finish",
+    "List",
+    "Listen",
+    "Open",
+    "Opened",
+    "Refused",
+    "Remove",
+    "Upload",
+]
 
 
 class List(msgspec.Struct, tag=True):
@@ -40,6 +53,12 @@ class Remove(msgspec.Struct, tag=True):
     path: str
 
 
+class Listen(msgspec.Struct, tag=True):
+    """Request: listen at a TCP port of the session's loopback interface, with ``Opened``."""
+
+    port: int
+
+
 class Entries(msgspec.Struct, tag=True):
     """Response: the entries of a directory."""
 
@@ -47,7 +66,7 @@ class Entries(msgspec.Struct, tag=True):
 
 
 class Opened(msgspec.Struct, tag=True):
-    """Response: an open file, whose descriptor it passes.
+    """Response: an open file or socket, whose descriptor it passes.
 
     Attributes:
         is_new: Whether there was none at the path of an upload.
@@ -76,5 +95,5 @@ class Refused(msgspec.Struct, tag=True):
     is_storage: bool = False
 
 
-FileRequest = List | Open | Upload | Finish | Remove
+FileRequest = List | Open | Upload | Finish | Remove | Listen
 FileResponse = Entries | Opened | Done | Refused

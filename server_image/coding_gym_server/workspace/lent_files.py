@@ -57,6 +57,19 @@ class LentWorkspace:
         """Remove a file, a link, or a directory with its content, as ``Workspace.remove`` does."""
         self._call(messages.Remove(path), path)
 
+    def listen(self, port: int) -> socket.socket:
+        """Return a socket that listens at a TCP port of the session's loopback interface.
+
+        Raises:
+            FilesError: If it cannot.
+        """
+        name = f"port {port}"
+        response, descriptors = self._call(messages.Listen(port), name)
+        if isinstance(response, Opened) and descriptors and stat.S_ISSOCK(os.fstat(descriptors[0]).st_mode):
+            return socket.socket(fileno=descriptors[0])
+        close_all(descriptors)
+        raise _failure(name)
+
     def close(self) -> None:
         """End the process."""
         self._channel.close()

@@ -1,6 +1,7 @@
-"""Process that opens files for the server, forked from a session root and with the rights of the session's programs.
+"""Process that opens files and sockets for the server, forked from a session root, with the rights of the session's programs.
 
-The files of an image are those of many users, and in mounts of the session: the server has no access to them.
+The files of an image are those of many users, and in mounts of the session, and the ports are those of the session's network:
+the server has no access to them.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from coding_gym_server.workspace.file_messages import (
     FileResponse,
     Finish,
     List,
+    Listen,
     Open,
     Opened,
     Refused,
@@ -33,6 +35,7 @@ from coding_gym_server.workspace.file_messages import (
 
 __all__ = ["FileOpener"]
 
+_BACKLOG = 128
 _STANDARD_STREAMS = (0, 1, 2)
 _requests = msgspec.msgpack.Decoder(FileRequest)
 
@@ -102,6 +105,9 @@ class FileOpener:
                 if self._upload is not None:
                     self._upload.finish()
                     self._discard()
+            case Listen(port):
+                self._opened = _listen(port)
+                return Opened(), (self._opened,)
             case Remove(path):
                 absolute = self._absolute(path)
                 if self._directory == absolute:
@@ -120,3 +126,22 @@ class FileOpener:
         if self._upload is not None:
             self._upload.close()
             self._upload = None
+
+
+def _listen(port: int) -> int:
+    """Return the descriptor of a socket that listens at a port of the loopback interface.
+
+    Raises:
+        StorageError: If it cannot.
+    """
+    listener = socket.socket()
+    try:
+        # A connection of an earlier episode may still be in TIME_WAIT.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", port))
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        message = f"nothing can listen at port {port} of the session: {error.strerror}"
+        raise StorageError(message) from error
+    return listener.detach()

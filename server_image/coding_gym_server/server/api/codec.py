@@ -23,6 +23,7 @@ from coding_gym_server.protocol import (
 )
 from coding_gym_server.protocol.backends import UnknownBackendError
 from coding_gym_server.protocol.errors import DECODING_ERRORS
+from coding_gym_server.server.sessions.doors import DoorsError
 from coding_gym_server.server.supervisor.display_handle import InvalidScreenRequestError, ScreenUnavailableError
 
 __all__ = ["BadRequestError", "decode_json", "decode_request", "encode_json", "encode_response", "field_of", "value_error"]
@@ -41,6 +42,7 @@ _T = TypeVar("_T")
 
 _FIELDS: dict[type[Exception], str] = {
     UnknownBackendError: "backend",
+    DoorsError: "doors",
     ScreenUnavailableError: "screen",
     InvalidScreenRequestError: "inputs",
 }

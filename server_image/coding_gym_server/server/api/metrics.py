@@ -81,6 +81,8 @@ def _state(sources: MetricSources) -> Iterator[Metric]:
     yield gauge("sessions", "Open sessions, without forks.", {(): sessions.count})
     yield gauge("sessions_limit", "Maximum number of open sessions, without forks.", {(): sessions.limit})
     yield gauge("forks", "Open sessions that are forks of others.", {(): sessions.forks})
+    opened = sources.measurements.open_door_connections
+    yield gauge("door_connections_open", "Open connections of sessions to their doors.", {(): opened})
     yield gauge("snapshots", "Frozen copies of workers.", {(): len(executors.frozen)})
     yield gauge("workers", "Workers of sessions by state.", workers, ("state",))
     yield gauge("grading_places", "Maximum number of submissions and programs at a time.", {(): grading.slots.count})
@@ -102,6 +104,7 @@ def _counted(sources: MetricSources) -> Iterator[Metric]:
     yield counter("steps", "Steps and executed cells by backend and outcome.", counted.steps, ("backend", "outcome"))
     yield histogram("step_duration", "Durations of steps and executed cells.", counted.step_times, ("backend",))
     yield counter("grades", "Graded submissions by mode and outcome.", counted.grades, ("mode", "outcome"))
+    yield counter("door_connections", "Connections of sessions to their doors.", {(): counted.door_connections})
     disagreements = {(): counted.disagreements}
     yield counter("disagreements", "Submissions that passed apart from their tests, and failed with them.", disagreements)
     yield histogram("grade_duration", "Durations of grading, without the wait for a place.", counted.grade_times, ("mode",))

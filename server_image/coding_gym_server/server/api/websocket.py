@@ -56,6 +56,7 @@ from coding_gym_server.server.api.auth import SUBPROTOCOL
 from coding_gym_server.server.api.codec import BadRequestError, decode_request, encode_response, field_of, value_error
 from coding_gym_server.server.api.openenv_mcp import answer_mcp
 from coding_gym_server.server.api.output_stream import OutputStream
+from coding_gym_server.server.sessions.doors import DoorsError
 from coding_gym_server.server.sessions.registry import SessionLimitError, SessionRegistry
 from coding_gym_server.server.sessions.session import OnlyForkError, ServerSession
 from coding_gym_server.server.supervisor.display_handle import InvalidScreenRequestError, ScreenUnavailableError
@@ -253,6 +254,7 @@ class _Conversation:
             last = error.data.code is ErrorCode.SESSION_ERROR
             response = ErrorMessage(error.data)
         except (
+            DoorsError,
             FilesError,
             LanguageMissingError,
             ScreenUnavailableError,

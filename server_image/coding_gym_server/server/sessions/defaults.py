@@ -20,6 +20,7 @@ class SessionDefaults:
         backend: Name of the backend that executes the cells.
         rewards: Names from ``protocol.REWARDS`` whose sum is the reward of a step.
         root: Whether programs are root.
+        private_network: Whether nothing but a session's own programs can reach ports of its loopback interface.
     """
 
     step_timeout: float = 30.0
@@ -28,3 +29,4 @@ class SessionDefaults:
     backend: str = "python"
     rewards: tuple[str, ...] = ()
     root: bool = False
+    private_network: bool = False

@@ -55,6 +55,7 @@ class EpisodeOptions:
             directory=directory,
             display=display,
             display_cookie=display_cookie,
+            variables=self.requested.variables,
         )
 
     def limits(self, action: StepAction) -> TimeLimits:

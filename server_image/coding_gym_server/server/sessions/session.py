@@ -30,6 +30,7 @@ from coding_gym_server.protocol import (
 from coding_gym_server.protocol.backends import check_backend
 from coding_gym_server.server.measurements import Measurements
 from coding_gym_server.server.sessions.defaults import SessionDefaults
+from coding_gym_server.server.sessions.doors import SessionDoors
 from coding_gym_server.server.sessions.episode_options import EpisodeOptions
 from coding_gym_server.server.sessions.responses import infrastructure_failure, response, unfinished
 from coding_gym_server.server.sessions.result_collector import ResultCollector
@@ -98,6 +99,7 @@ class ServerSession:
     Attributes:
         id: Id by which HTTP requests address the session; a secret.
         screen: Display of the current episode, whose picture may be taken at any time.
+        doors: Ports of the current episode that lead to the client.
         state: State of the current episode.
         on_episode_ended: Called when an episode ends, or continues from a snapshot, before its files are gone.
         turn: To be held by what must not run concurrently.
@@ -119,6 +121,7 @@ class ServerSession:
         self._snapshots = snapshots
         self._measurements = measurements
         self.screen = SessionScreen(screens)
+        self.doors = SessionDoors(measurements, are_private=defaults.private_network)
         self._defaults = defaults
         self.on_episode_ended: Callable[[], None] = lambda: None
         self._shared = shared
@@ -143,6 +146,7 @@ class ServerSession:
             UnknownBackendError: If the backend does not exist or is not installed.
             FilesError: If a file cannot be written.
             ScreenUnavailableError: If the screen or the window manager is not available.
+            DoorsError: If the session cannot have the doors.
             OnlyForkError: If the session may only continue from snapshots.
             ForkError: If the process limit, memory or disk is exhausted, or the backend fails to load.
             ChannelClosedError: If the zygote died.
@@ -342,11 +346,13 @@ class ServerSession:
         self._options, self._directory, self._loss = snapshot.options, snapshot.directory, None
         self.screen.close()
         self.screen.open(executor, self._options.requested)
+        self.doors.close()
         settings = Resume(None if seed is None else f"{seed:x}", self.screen.name, self.screen.cookie)
         if namespaces:
             await branching.thaw_fork(executor, snapshot.frozen, namespaces, settings, keep=keep)
         else:
             await branching.thaw(executor, snapshot.frozen, settings, keep=keep)
+        await self.doors.open(executor, self._options.requested.doors)
         self.state = msgspec.structs.replace(snapshot.state)
 
     def release(self, identifiers: list[str]) -> None:
@@ -396,6 +402,20 @@ class ServerSession:
             raise EpisodeLostError(loss)
         return await self._current_executor()
 
+    async def open_door(self, port: int) -> None:
+        """Open a port of the present episode that leads to the client, beside steps; its snapshots have it, too.
+
+        Raises:
+            DoorsError: If the session cannot have it.
+            EpisodeLostError: As ``executor_beside_steps``.
+            INFRASTRUCTURE_ERRORS: As ``executor_beside_steps``.
+        """
+        await self.doors.open(await self.executor_beside_steps(), [port])
+        requested = self._options.requested
+        if port not in requested.doors:
+            requested = msgspec.structs.replace(requested, doors=[*requested.doors, port])
+            self._options = EpisodeOptions(requested, self._defaults)
+
     async def _current_executor(self) -> Executor:
         """Return the executor of the episode; starts one if there is none."""
         if self._executor is not None and not self._has_ended and not self._beginning.locked():
@@ -418,6 +438,7 @@ class ServerSession:
     def close(self, reason: str = "the session was closed") -> None:
         """End the episode and all its processes, which report the reason; the next call starts another one. Idempotent."""
         self.screen.close()
+        self.doors.close()
         if self._executor is not None:
             self._leave(self._executor, reason)
             self._executors.release(self._executor)
@@ -431,6 +452,7 @@ class ServerSession:
         if self._is_fork:
             raise OnlyForkError
         self.screen.close()
+        self.doors.close()
         used, self._executor = self._executor, None
         if used is not None:
             self._leave(used, "the session was reset")
@@ -440,6 +462,7 @@ class ServerSession:
             await self._set_up(executor)
         except BaseException:
             self.screen.close()
+            self.doors.close()
             self._executors.release(executor)
             raise
         self._executor, self._loss = executor, None
@@ -449,6 +472,7 @@ class ServerSession:
             # No code has run in the workspace yet, so none observes partially written files.
             async with executor.files() as workspace:
                 await executor.lease.run(write_files, workspace, self._options.requested.files)
+        await self.doors.open(executor, self._options.requested.doors)
         self.screen.open(executor, self._options.requested)
         configuration = self._options.configuration(self._directory, self.screen.name, self.screen.cookie)
         executor.configure(configuration, max_output_chars=self._options.max_output_chars)

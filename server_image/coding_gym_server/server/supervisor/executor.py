@@ -278,7 +278,8 @@ class Executor:
         """Start a process beside the worker, which must have been configured; see ``ProcessTable.start``."""
         assert self.configuration is not None
         layout = self.directory.layout.at(self.configuration.directory)
-        return await self.processes.start(request, layout, display=self.configuration.display)
+        display, variables = self.configuration.display, self.configuration.variables
+        return await self.processes.start(request, layout, display=display, variables=variables)
 
     @contextlib.asynccontextmanager
     async def files(self) -> AsyncIterator[Files]:
@@ -296,7 +297,7 @@ class Executor:
             yield Workspace(self.directory.work, home=PRIVATE.home)
 
     @contextlib.asynccontextmanager
-    async def files_of_programs(self) -> AsyncIterator[Files]:
+    async def files_of_programs(self) -> AsyncIterator[LentWorkspace]:
         """Yield all files of the session for a block, as its programs see them: a process of the session opens them.
 
         Raises:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Mapping
 
 from coding_gym_server.ipc.async_channel import AsyncChannel, ChannelClosedError
 from coding_gym_server.ipc.channel import close_all
@@ -58,13 +59,16 @@ class ProcessTable:
         self._starting = 0
         self._reason = ""
 
-    async def start(self, request: ProcessRequest, layout: Layout, *, display: str | None) -> Process:
+    async def start(
+        self, request: ProcessRequest, layout: Layout, *, display: str | None, variables: Mapping[str, str]
+    ) -> Process:
         """Start a process.
 
         Args:
             request: What to run.
             layout: The directories of the session.
             display: Name of the display, or None without a screen.
+            variables: Environment variables of the episode.
 
         Raises:
             TooManyProcessesError: If the session has too many running processes.
@@ -73,7 +77,7 @@ class ProcessTable:
             TimeoutError: If the root does not respond.
         """
         directory = layout.work if request.cwd is None else os.path.join(layout.work, request.cwd)
-        environment = layout.program_variables(display)
+        environment = {**layout.program_variables(display), **variables}
         if request.terminal is not None:
             environment["TERM"] = _TERMINAL_TYPE
         if request.user is not None:
