@@ -17,6 +17,7 @@ RawHeaders = Sequence[tuple[bytes, bytes]]
 _MAX_BODY_BYTES = 4 << 20
 _MAX_LOG_BYTES = 64 << 20
 _MAX_EXCHANGES = 10_000
+_MAX_TRUNCATED_PATH = 1000
 
 
 @dataclass(eq=False)
@@ -170,12 +171,12 @@ class Recording:
 
 
 class DoorLog(Sequence[Exchange]):
-    """The exchanges of one episode, the oldest first: at most 10,000, with bodies of at most 64 MiB together.
+    """The exchanges of one episode, the oldest first: at most 10,000, with at most 64 MiB together.
 
     An exchange is in the log as soon as its request has come. What a program of the session has received is in the log.
 
     Attributes:
-        room: Number of bytes of bodies that the log still records.
+        room: Number of bytes that the log still records.
         total: Number of exchanges of the episode, with those that the log has no room for.
     """
 
@@ -185,7 +186,15 @@ class DoorLog(Sequence[Exchange]):
 
     def record(self, step: int, method: bytes, path: bytes, headers: RawHeaders) -> Recording:
         """Add an exchange, given its request, and return what records the rest."""
-        exchange = Exchange(step, method.decode("ascii"), path.decode("latin-1"), _request_headers=headers)
+        size = len(path) + sum(len(name) + len(value) for name, value in headers)
+        is_truncated = size > self.room
+        if is_truncated:
+            path, headers = path[:_MAX_TRUNCATED_PATH], ()
+        else:
+            self.room -= size
+        exchange = Exchange(
+            step, method.decode("ascii"), path.decode("latin-1"), is_truncated=is_truncated, _request_headers=headers
+        )
         self._exchanges.append(exchange)
         self.total += 1
         return Recording(exchange, self)

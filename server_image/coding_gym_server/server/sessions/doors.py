@@ -26,6 +26,7 @@ from coding_gym_server.workspace.file_errors import FilesError
 __all__ = ["DoorsError", "DoorsLink", "SessionDoors"]
 
 _MAX_NUMBER = 1 << 32
+_RETRY_SECONDS = 0.1
 _LINGER_NOT = struct.pack("ii", 1, 0)
 
 
@@ -143,8 +144,13 @@ class SessionDoors:
         listener = self._listeners[port]
         try:
             accepted, _ = listener.accept()
+        except (BlockingIOError, ConnectionError):
+            # It is gone already.
+            return
         except OSError:
-            # It is gone, or the server has no free descriptor: it is tried again.
+            # The server has no free descriptor.
+            self._pause()
+            asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._resume)
             return
         if self._link is None:
             # The program sees a reset, as of a server that is gone.
