@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -107,6 +108,16 @@ class Doors(Mapping[int, Door]):
         """
         door = self._doors[port] = Door(self, port, target)
         return door
+
+    @contextlib.contextmanager
+    def adding(self, port: int, target: DoorTarget) -> Iterator[Door]:
+        """Add a door for a block that opens it; if that fails, all is as before. See ``add``."""
+        before = self._doors.copy()
+        try:
+            yield self.add(port, target)
+        except BaseException:
+            self._doors = before
+            raise
 
     def begin_episode(self) -> None:
         """Forget the last episode."""

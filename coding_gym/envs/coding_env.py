@@ -355,13 +355,13 @@ class CodingEnv(gym.Env[Obs, str], EzPickle):
         """
         with self.exclusive_use:
             self._episode.check_open()
-            door = self._doors.add(port, target)
-            if self._session is not None:
-                if self.has_lost_session:
-                    message = "the session is gone"
-                    raise TransportError(message)
-                self._doors.connect(self._session.address, self._session.id)
-                self._session.http.open_door(port)
+            if self.has_lost_session:
+                message = "the session is gone"
+                raise TransportError(message)
+            with self._doors.adding(port, target) as door:
+                if self._session is not None:
+                    self._doors.connect(self._session.address, self._session.id)
+                    self._session.http.open_door(port)
         return door
 
     def exec(self, command: Command, **options: Unpack[RunKwargs]) -> ProcessResult:

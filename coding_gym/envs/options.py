@@ -93,9 +93,9 @@ class EnvOptions:
     cpu_timeout: float | None = None
     max_output_chars: int = 16_384
     max_code_chars: int = 100_000
-    doors: Mapping[int, DoorTarget] = field(default_factory=dict)
-    network: Egress | None = None
-    variables: Mapping[str, str] = field(default_factory=dict)
+    doors: Mapping[int, DoorTarget] = field(default_factory=dict, hash=False)
+    network: Egress | None = field(default=None, hash=False)
+    variables: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         check_one_of("render_mode", self.render_mode, dict.fromkeys([HUMAN, *RENDER_MODES]), optional=True)
@@ -112,6 +112,9 @@ class EnvOptions:
         check_count("max_output_chars", self.max_output_chars, 256)
         check_count("max_code_chars", self.max_code_chars, 1)
         check_doors(self.doors)
+        if not isinstance(self.network, Egress | None):
+            message = f"Expected network= to be an Egress, the name of a Docker network, or None, got {self.network!r:.200}"
+            raise ConfigurationError(message)
         check_doors(self.all_doors)
         check_variables("variables", self.variables)
         if self.backend is not None:

@@ -395,6 +395,7 @@ def test_port_in_use(make):
     env.step("s = socket.create_server(('127.0.0.1', 7000))")
     with pytest.raises(ConfigurationError, match=r"Door 7000 cannot be opened: .*Address already in use"):
         env.open_door(7000, lambda _: "late")
+    assert len(env.doors) == 0
     assert stdout(env, "print(1)") == "1\n"
 
 

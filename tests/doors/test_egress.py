@@ -387,6 +387,8 @@ def test_invalid_options():
         Egress(allow=["a.org"], addresses={"a.org": "b.org"})
     with pytest.raises(ConfigurationError, match="got port 3128 for both"):
         CodingEnv(provider="local", network=Egress(allow=["a.org"]), doors={3128: "http://127.0.0.1:1"})
+    with pytest.raises(ConfigurationError, match="Expected network= to be an Egress, the name of a Docker network, or None"):
+        CodingEnv(provider="local", network=["a.org"])
     with pytest.raises(ConfigurationError, match="does not have network="):
         CodingEnv(provider="local", network="bridge")
 
