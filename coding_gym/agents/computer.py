@@ -7,7 +7,6 @@ The actions are those of the types of both SDKs: ``openai.types.responses.Comput
 from __future__ import annotations
 
 import base64
-import io
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from coding_gym import inputs
+from coding_gym._html import png
 from coding_gym.envs.coding_env import CodingEnv
 from coding_gym.envs.episode import StepResult
 from coding_gym.envs.gui_env import CodingEnvGUI
@@ -133,7 +133,7 @@ class Computer:
             case "click" | "double_click" | "move" | "scroll" | "drag":
                 yield from _held(keys, self._openai_pointer_events(kind, action))
             case _:
-                message = f"there is no action {kind!r:.100}"
+                message = f"unknown action {kind!r:.100}"
                 raise InvalidActionError(message)
 
     def _openai_pointer_events(self, kind: str, action: Mapping[str, Any]) -> Iterator[InputEvent]:
@@ -149,7 +149,7 @@ class Computer:
             case "click":
                 button = _OPENAI_BUTTONS.get(action.get("button", "left"))
                 if button is None:
-                    message = f"there is no button {action.get('button')!r:.100}"
+                    message = f"unknown button {action.get('button')!r:.100}"
                     raise InvalidActionError(message)
                 yield inputs.click(x, y, button=button)
             case "double_click":
@@ -235,7 +235,7 @@ class Computer:
             case _ if name in _CLICKS:
                 yield from _held([text] if text else [], self._anthropic_pointer_events(name, action))
             case _:
-                message = f"there is no action {name!r:.100}"
+                message = f"unknown action {name!r:.100}"
                 raise InvalidActionError(message)
 
     def _anthropic_pointer_events(self, name: str, action: Mapping[str, Any]) -> Iterator[InputEvent]:
@@ -328,7 +328,7 @@ def _pair(coordinate: Any) -> tuple[int, int]:
     try:
         x, y = (int(value) for value in coordinate)
     except (TypeError, ValueError, OverflowError):
-        message = f"{coordinate!r:.100} is no point"
+        message = f"{coordinate!r:.100} is not a point"
         raise InvalidActionError(message) from None
     return x, y
 
@@ -369,7 +369,7 @@ def _typed(text: Any) -> Iterator[InputEvent]:
 
 def _texts(text: Any) -> str:
     if not isinstance(text, str):
-        message = f"the text is no string: {text!r:.100}"
+        message = f"the text is not a string: {text!r:.100}"
         raise InvalidActionError(message)
     return text
 
@@ -391,6 +391,4 @@ def _wheel(pixels: Any) -> int:
 
 
 def _encoded(picture: NDArray[np.uint8]) -> str:
-    file = io.BytesIO()
-    Image.fromarray(picture).save(file, "PNG")
-    return base64.b64encode(file.getvalue()).decode()
+    return base64.b64encode(png(picture)).decode()

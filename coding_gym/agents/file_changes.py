@@ -1,4 +1,4 @@
-"""What a program has changed in the files of a session."""
+"""Changes that a program has made to the files of a session."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from coding_gym.agents import listing_program
+from coding_gym.client.processes import SERVER_PYTHON
 from coding_gym.envs.coding_env import CodingEnv
 from coding_gym.errors import ProtocolError
 
 __all__ = ["FileChange", "FileState", "changes_between", "list_files", "unified_diff"]
 
 _PROGRAM = Path(listing_program.__file__).read_text(encoding="utf-8")
-_COMMAND = ["/proc/self/exe", "-I", "-S", "-c", _PROGRAM]
-"""With the interpreter of the process that executes it, the server's: the image need not have any."""
+_COMMAND = [*SERVER_PYTHON, _PROGRAM]
 
 _TIMEOUT = 300.0
 _MAX_OUTPUT_BYTES = 256 << 20
@@ -56,7 +56,7 @@ class FileChange:
 
     @property
     def diff(self) -> str:
-        """The change as a unified diff; of a file that is no text, one line that says so."""
+        """The change as a unified diff; of a binary file, one line that says so."""
         old = "/dev/null" if self.before is None else f"a/{self.path}"
         new = "/dev/null" if self.after is None else f"b/{self.path}"
         try:

@@ -32,7 +32,7 @@ HarnessOutcome = Literal["ok", "error", "timeout", "infrastructure"]
 
 @dataclass(frozen=True)
 class HarnessRun:
-    """What a harness has done.
+    """Result of a harness run.
 
     Attributes:
         outcome: ``ok``; ``error`` if it exited with another code than 0; ``timeout``; or ``infrastructure`` if the sandbox, or
@@ -56,14 +56,16 @@ class HarnessRun:
     @property
     def messages(self) -> list[dict[str, Any]]:
         """The transcript: the messages of the last call that was answered, and its reply; empty without one."""
-        answered = [call for call in self.calls if call.response is not None]
-        return answered[-1].messages if answered else []
+        return [] if self._last_answered is None else self._last_answered.messages
 
     @property
     def tools(self) -> list[dict[str, Any]]:
         """The tools that the last call that was answered has offered."""
-        answered = [call for call in self.calls if call.response is not None]
-        return answered[-1].tools if answered else []
+        return [] if self._last_answered is None else self._last_answered.tools
+
+    @property
+    def _last_answered(self) -> ModelCall | None:
+        return next((call for call in reversed(self.calls) if call.response is not None), None)
 
     @property
     def diff(self) -> str:

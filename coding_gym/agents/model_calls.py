@@ -124,7 +124,7 @@ def _failure_of(exchange: Exchange, response: dict[str, Any] | None) -> str | No
     if status is None or status in _ENDPOINT_FAILURES or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return exchange.error or f"status {status}: {exchange.response_body[:1000].decode(errors='replace')}"
     if status == HTTPStatus.OK and response is None:
-        return exchange.error or "the response is no whole one of the protocol"
+        return exchange.error or "the response is incomplete, or not one of the protocol"
     return None
 
 

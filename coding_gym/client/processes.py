@@ -37,6 +37,7 @@ from coding_gym_server.protocol.processes import (
 )
 
 __all__ = [
+    "SERVER_PYTHON",
     "Command",
     "Process",
     "ProcessResult",
@@ -51,6 +52,10 @@ __all__ = [
 
 Text = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 """Text, its UTF-8, or a path."""
+
+SERVER_PYTHON = ("/proc/self/exe", "-I", "-S", "-c")
+"""Beginning of a command that runs a Python program with the interpreter of the process that executes it, the server's: the
+image need not have any."""
 
 Command = Text | Sequence[Text]
 """A command for the shell, which is bash if there is one; the path of a program; or a program and its arguments."""

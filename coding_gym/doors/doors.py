@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from coding_gym.doors.exchanges import DoorLog
+from coding_gym.doors.exchanges import DoorLog, RawHeaders, Recording
 from coding_gym.doors.targets import DoorTarget, check_port, check_target
 
 if TYPE_CHECKING:
@@ -40,11 +40,6 @@ class Door:
         self.connections = 0
 
     @property
-    def step(self) -> int:
-        """Number of steps of the episode that have begun."""
-        return self._doors.step
-
-    @property
     def url(self) -> str:
         """URL of the door for programs of the session."""
         return f"http://127.0.0.1:{self.port}"
@@ -59,7 +54,10 @@ class Door:
         from coding_gym.doors.serving import serve
 
         self.connections += 1
-        await serve(self.target, stream, self)
+        await serve(self.target, stream, self.port, self._record)
+
+    def _record(self, method: bytes, target: bytes, headers: RawHeaders) -> Recording:
+        return self.log.record(self._doors.step, method, target, headers)
 
     def __repr__(self) -> str:
         return f"<Door {self.port} to {self.target}>"

@@ -52,12 +52,12 @@ class Endpoint:
         found = re.fullmatch(r"(\[[0-9a-f:.]+\]|[^\[\]:]+)(?::([0-9]{1,5}))?", authority.lower(), flags=re.ASCII)
         port = default_port if found is None or found.group(2) is None else int(found.group(2))
         if found is None or port is None or not 0 < port <= _MAX_PORT:
-            message = f"{authority!r:.300} is no host and port"
+            message = f"{authority!r:.300} is not a host and port"
             raise EgressError(message)
         host = found.group(1).strip("[]") if authority.startswith("[") else found.group(1).removesuffix(".")
         endpoint = cls(host, port)
         if endpoint.address is None and not (_NAME.fullmatch(host) and len(host) <= _MAX_NAME and not _is_number(host)):
-            message = f"{authority!r:.300} is no name of a host"
+            message = f"{authority!r:.300} is not a host name"
             raise EgressError(message)
         return endpoint
 

@@ -76,7 +76,7 @@ class Exchange:
         """Return the JSON document of the request.
 
         Raises:
-            ValueError: If it is none.
+            ValueError: If it is not JSON.
         """
         return json.loads(self.request_body)
 
@@ -84,7 +84,7 @@ class Exchange:
         """Return the JSON document of the response.
 
         Raises:
-            ValueError: If it is none.
+            ValueError: If it is not JSON.
         """
         return json.loads(self.response_body)
 
@@ -92,7 +92,7 @@ class Exchange:
         """Return the JSON documents of a stream of server-sent events, without ``[DONE]``.
 
         Raises:
-            ValueError: If the data of an event is no JSON.
+            ValueError: If the data of an event is not JSON.
         """
         return event_documents(self.response_body)
 
@@ -109,7 +109,7 @@ def event_documents(body: bytes) -> list[Any]:
     """Return the JSON documents of server-sent events; see https://html.spec.whatwg.org/multipage/server-sent-events.html.
 
     Raises:
-        ValueError: If the data of an event is no JSON.
+        ValueError: If the data of an event is not JSON.
     """
     documents = []
     lines: list[str] = []

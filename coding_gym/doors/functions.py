@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import json
 import logging
-import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from concurrent.futures import Future
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import Any
 
 import h11
 
-from coding_gym.doors.exchanges import DoorLog, Recording
+from coding_gym.client.processes import call_in_own_thread
+from coding_gym.doors.exchanges import Recording
 from coding_gym.doors.http import HttpConnection
 from coding_gym.doors.targets import DoorFunction, DoorRequest, DoorResponse
 
@@ -23,24 +21,18 @@ __all__ = ["answer_by"]
 _MAX_REQUEST_BYTES = 64 << 20
 _NO_CONTENT = (204, 304)
 
-_T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
 
-async def answer_by(
-    function: DoorFunction, port: int, step: int, log: DoorLog, head: h11.Request, client: HttpConnection
-) -> None:
+async def answer_by(function: DoorFunction, port: int, recording: Recording, client: HttpConnection) -> None:
     """Let a function answer a request.
 
     Args:
         function: The function.
         port: Port of the door.
-        step: The present step.
-        log: Log of the door.
-        head: Head of the request.
-        client: Connection of the request.
+        recording: The request, whose head has come.
+        client: Its connection.
     """
-    recording = log.record(step, head.method, head.target, list(head.headers))
     body = bytearray()
     while not isinstance(event := await client.next_event(agrees_to_body=True), h11.EndOfMessage):
         if not isinstance(event, h11.Data):
@@ -53,7 +45,7 @@ async def answer_by(
             await client.respond(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The request is too long.\n")
             return
     exchange = recording.exchange
-    request = DoorRequest(port, step, exchange.method, exchange.path, exchange.request_headers, bytes(body))
+    request = DoorRequest(port, exchange.step, exchange.method, exchange.path, exchange.request_headers, bytes(body))
     try:
         found = await _call(function, request)
         response = found if isinstance(found, DoorResponse) else DoorResponse(found)
@@ -73,25 +65,8 @@ async def answer_by(
 async def _call(function: DoorFunction, request: DoorRequest) -> Any:
     if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004
         return await function(request)
-    found = await _in_thread(lambda: function(request))
+    found = await call_in_own_thread(lambda: function(request))
     return await found if isinstance(found, Awaitable) else found
-
-
-async def _in_thread(call: Callable[[], _T]) -> _T:
-    """Return the result of a call in a thread of its own: any number of functions may wait for a model at a time."""
-    future: Future[_T] = Future()
-
-    def run() -> None:
-        try:
-            result = call()
-        except BaseException as error:  # noqa: BLE001 - raised where the result is awaited
-            future.set_exception(error)
-        else:
-            future.set_result(result)
-
-    threading.Thread(target=run, name="coding_gym_door", daemon=True).start()
-    # Not cancelable: the thread cannot be ended.
-    return await asyncio.shield(asyncio.wrap_future(future))
 
 
 async def _send(response: DoorResponse, client: HttpConnection, recording: Recording) -> None:
@@ -133,5 +108,5 @@ async def _parts(body: Any) -> AsyncIterator[Any]:
         return
     end = object()
     parts: Iterator[Any] = iter(body)
-    while (part := await _in_thread(lambda: next(parts, end))) is not end:
+    while (part := await call_in_own_thread(lambda: next(parts, end))) is not end:
         yield part

@@ -48,7 +48,7 @@ class EgressProxy:
                 return
             scheme, separator, rest = target.partition("://")
             if not separator or scheme.lower() != "http":
-                message = f"{target!r:.300} is no http:// URL, as a request to a proxy has"
+                message = f"{target!r:.300} is not an http:// URL, which requests to a proxy have"
                 raise EgressError(message)
             authority, path = _split(rest)
             await self._forward(Endpoint.parse(authority, _HTTP_PORT), path, request, client, recording)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import ssl
+from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any, Protocol
+from typing import Any
 
 import h11
 
 from coding_gym.doors.egress import Egress
-from coding_gym.doors.exchanges import DoorLog, Recording
+from coding_gym.doors.exchanges import RawHeaders, Recording
 from coding_gym.doors.functions import answer_by
 from coding_gym.doors.http import Forwarder, HttpConnection, end_to_end, serve_http, upgrade_of
 from coding_gym.doors.proxy import EgressProxy
@@ -22,33 +23,24 @@ __all__ = ["serve"]
 _NAME = "The server behind this door"
 
 
-class _DoorState(Protocol):
-    """What a connection needs of its door.
-
-    Attributes:
-        port: Its port.
-        log: Its log.
-    """
-
-    port: int
-    log: DoorLog
-
-    @property
-    def step(self) -> int:
-        """The present step."""
-
-
-async def serve(target: DoorTarget, stream: DoorStream, door: _DoorState) -> None:
+async def serve(
+    target: DoorTarget, stream: DoorStream, port: int, record: Callable[[bytes, bytes, RawHeaders], Recording]
+) -> None:
     """Serve a connection of a session to its end.
 
     Args:
         target: Where the door leads to.
         stream: The connection.
-        door: The door.
+        port: Port of the door.
+        record: Adds a request, given its method, target and headers, to the log of the door.
 
     Raises:
         OSError: If it is broken.
     """
+
+    def recorded(request: h11.Request) -> Recording:
+        return record(request.method, request.target, list(request.headers))
+
     if isinstance(target, str):
         target = ServerTarget(target)
     if isinstance(target, ServerTarget) and not target.is_http:
@@ -56,9 +48,9 @@ async def serve(target: DoorTarget, stream: DoorStream, door: _DoorState) -> Non
     elif isinstance(target, (ServerTarget, Egress)):
         forwarder = Forwarder(stream)
         visit = (
-            _ServerVisit(target, forwarder, door)
+            _ServerVisit(target, forwarder, recorded)
             if isinstance(target, ServerTarget)
-            else EgressProxy(target, stream, forwarder, lambda request: _record(door, request))
+            else EgressProxy(target, stream, forwarder, recorded)
         )
         try:
             await serve_http(stream, visit.answer)
@@ -68,7 +60,7 @@ async def serve(target: DoorTarget, stream: DoorStream, door: _DoorState) -> Non
         function = target
 
         async def answer(request: h11.Request, client: HttpConnection) -> None:
-            await answer_by(function, door.port, door.step, door.log, request, client)
+            await answer_by(function, port, recorded(request), client)
 
         await serve_http(stream, answer)
 
@@ -94,23 +86,23 @@ class _ServerVisit:
     Args:
         target: The server.
         forwarder: Passes on the requests.
-        door: Its door.
+        record: Adds a request to the log.
     """
 
-    def __init__(self, target: ServerTarget, forwarder: Forwarder, door: _DoorState) -> None:
+    def __init__(self, target: ServerTarget, forwarder: Forwarder, record: Callable[[h11.Request], Recording]) -> None:
         self._target = target
         self._forwarder = forwarder
-        self._door = door
+        self._record = record
         headers = {"host": target.parts.netloc, **target.headers}
         self._replaced = {name.lower().encode("latin-1"): value.encode("latin-1") for name, value in headers.items()}
         self._prefix = target.parts.path.rstrip("/").encode()
 
     async def answer(self, request: h11.Request, client: HttpConnection) -> None:
         """Let the server answer a request."""
-        recording = _record(self._door, request)
+        recording = self._record(request)
         if request.method == b"CONNECT":
-            recording.end("a door is no proxy")
-            await client.respond(HTTPStatus.METHOD_NOT_ALLOWED, "This door leads to one server: it is no proxy.\n")
+            recording.end("a door is not a proxy")
+            await client.respond(HTTPStatus.METHOD_NOT_ALLOWED, "This door leads to one server: it is not a proxy.\n")
             return
         headers = [header for header in end_to_end(request.headers) if header[0] not in self._replaced]
         head = h11.Request(
@@ -120,11 +112,6 @@ class _ServerVisit:
         )
         connect = functools.partial(_connect, self._target)
         await self._forwarder.forward(client, head, recording, name=_NAME, connect=connect)
-
-
-def _record(door: _DoorState, request: h11.Request) -> Recording:
-    """Add a request to the log of a door."""
-    return door.log.record(door.step, request.method, request.target, list(request.headers))
 
 
 def _origin_form(target: bytes) -> bytes:

@@ -96,7 +96,7 @@ class DoorRequest:
         """Return the JSON document of the body.
 
         Raises:
-            ValueError: If it is none.
+            ValueError: If it is not JSON.
         """
         return json.loads(self.body)
 

@@ -214,11 +214,11 @@ def test_pictures_of_another_size(env, log):
     ("action", "message"),
     [
         ({"action": "left_click", "coordinate": [400, 10]}, "the point (400, 10) is not in the picture, which is 400 x 300"),
-        ({"action": "left_click", "coordinate": "middle"}, "is no point"),
-        ({"action": "left_click", "coordinate": [1, 2, 3]}, "is no point"),
+        ({"action": "left_click", "coordinate": "middle"}, "is not a point"),
+        ({"action": "left_click", "coordinate": [1, 2, 3]}, "is not a point"),
         ({"action": "mouse_move"}, "mouse_move requires a coordinate"),
         ({"action": "key", "text": "nokey"}, "unknown key 'nokey'"),
-        ({"action": "key", "text": None}, "the text is no string"),
+        ({"action": "key", "text": None}, "the text is not a string"),
         ({"action": "key", "text": "a", "repeat": 1000}, "expected a number from 1 to 100"),
         ({"action": "wait", "duration": "long"}, "expected a number from 0 to 60"),
         (
@@ -228,8 +228,8 @@ def test_pictures_of_another_size(env, log):
         ({"action": "zoom", "region": [0, 0, 500, 10]}, "the corner (500, 10) is not in the picture"),
         ({"action": "zoom", "region": [10, 10, 10, 10]}, "the region is empty"),
         ({"action": "zoom"}, "the region is not (x0, y0, x1, y1)"),
-        ({"action": "fly"}, "there is no action 'fly'"),
-        ({}, "there is no action None"),
+        ({"action": "fly"}, "unknown action 'fly'"),
+        ({}, "unknown action None"),
     ],
 )
 def test_mistakes_are_answered(env, log, action, message):

@@ -29,6 +29,7 @@ def events(*documents, done=True):
     )
 
 
+INCOMPLETE = "the response is incomplete, or not one of the protocol"
 STREAM = [("content-type", "text/event-stream; charset=utf-8")]
 
 
@@ -144,14 +145,14 @@ def test_invalid_request_is_the_agents_failure():
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[1]", b"null"])
 def test_response_that_is_none(body):
-    assert call_of("/v1/chat/completions", CHAT, body).failure == "the response is no whole one of the protocol"
+    assert call_of("/v1/chat/completions", CHAT, body).failure == INCOMPLETE
 
 
 def test_stream_that_breaks_off():
     body = events({"choices": [{"index": 0, "delta": {"content": "a"}, "finish_reason": None}]}, done=False)
     call = call_of("/v1/chat/completions", CHAT, body, headers=STREAM, error="it ended the connection")
     assert (call.response, call.failure) == (None, "it ended the connection")
-    assert call_of("/v1/chat/completions", CHAT, body, headers=STREAM).failure == "the response is no whole one of the protocol"
+    assert call_of("/v1/chat/completions", CHAT, body, headers=STREAM).failure == INCOMPLETE
 
 
 def test_what_is_no_call():

@@ -497,6 +497,21 @@ def test_link_that_broke_is_renewed(make):
     assert stdout(env, "print(fetch('http://127.0.0.1:3141'))") == "fine\n"
 
 
+def test_link_that_broke_with_all_connections_open_is_renewed(make):
+    with tcp_server(echo_back) as port:
+        env = make(doors={9000: f"tcp://127.0.0.1:{port}"})
+        code = f"""
+held = [socket.create_connection(('127.0.0.1', 9000), 60) for _ in range({MAX_DOOR_CONNECTIONS})]
+for c in held:
+    c.sendall(b'x')
+print(sum(c.recv(1) == b'x' for c in held))
+"""
+        assert stdout(env, code) == f"{MAX_DOOR_CONNECTIONS}\n"
+        env._doors._link.close()
+        assert eventually(lambda: env._doors._link.is_lost)
+        assert stdout(env, "print(raw(9000, b'again', end=True))") == "b'again'\n"
+
+
 def test_pickled_environment_has_doors():
     env = CodingEnv(provider="local", doors={8000: "http://127.0.0.1:9"}, variables={"A": "b"})
     again = pickle.loads(pickle.dumps(env))

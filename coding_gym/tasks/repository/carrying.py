@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from coding_gym.client.processes import Process, ProcessResult, RunKwargs
+from coding_gym.client.processes import SERVER_PYTHON, Process, ProcessResult, RunKwargs
 from coding_gym.envs.coding_env import CodingEnv
 from coding_gym.errors import ProtocolError
 from coding_gym.sandbox import Sandbox
@@ -28,8 +28,7 @@ __all__ = [
 ]
 
 _PROGRAM = Path(tree_program.__file__).read_text(encoding="utf-8")
-_COMMAND = ["/proc/self/exe", "-I", "-S", "-c", _PROGRAM]
-"""With the interpreter of the process that executes it, the server's: the image need not have any."""
+_COMMAND = [*SERVER_PYTHON, _PROGRAM]
 
 _TIMEOUT = 300.0
 _ATTEMPTS = 3

@@ -139,6 +139,8 @@ class SessionDoors:
             connection.abort()
         # What still arrives of them is not meant for those of another episode.
         self._connections.clear()
+        # There is room again.
+        self._resume()
 
     def _accept(self, port: int) -> None:
         listener = self._listeners[port]
